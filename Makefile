@@ -1,0 +1,26 @@
+# Two commands matter to a newcomer: `make demo` and `make test`. Both set everything up first.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+
+.PHONY: help demo test lint setup bench clean
+help: ## what can be done here
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: ## install what is missing (Debian 12, Ubuntu 24.04); the second time takes seconds
+	@./setup.sh
+
+demo: setup ## set up, run the quickstart, say where the report is
+	@./run_experiment.py quickstart
+
+lint: setup ## ruff and mypy
+	@$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
+
+test: setup lint ## every test; under 20 minutes on 2 cores
+	@$(PY) -m pytest
+
+bench: setup ## benchmarks, ratios in one run
+	@$(PY) -m benchmarks
+
+clean: ## remove caches and the virtual environment
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

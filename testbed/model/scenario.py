@@ -1,0 +1,166 @@
+"""A resolved scenario: every key of DESIGN 4.2 that is understood today, with its default filled in. Frozen, pure data.
+
+Integers carry their unit in the name: rates in bit/s, times in ns, sizes in bytes. `load.py` makes these from YAML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TransportKind(StrEnum):
+    MRC = "mrc"
+
+
+class Routing(StrEnum):
+    SRV6 = "srv6"
+
+
+class WorkloadKind(StrEnum):
+    STREAM = "stream"
+    PERMUTATION = "permutation"
+
+
+class FaultAction(StrEnum):
+    DOWN = "down"
+    BLACKHOLE = "blackhole"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpec:
+    """A multi-plane two-tier Clos. A T0 group is one T0 per plane; hosts = t0_groups x hosts_per_t0."""
+
+    planes: int
+    t0_groups: int
+    t1_per_plane: int
+    hosts_per_t0: int
+
+    @property
+    def hosts(self) -> int:
+        return self.t0_groups * self.hosts_per_t0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """Link parameters. `delay_ns[p]` is plane p's one-way, host-to-host propagation delay."""
+
+    rate_bps: int
+    fabric_rate_bps: int
+    delay_ns: tuple[int, ...]
+    mtu: int
+    overhead_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSpec:
+    """Queue thresholds in bytes of charged frames (frame on the veth plus `overhead_bytes`)."""
+
+    trimming: bool
+    ecn: bool
+    ecn_min_bytes: int
+    ecn_max_bytes: int
+    trim_bytes: int
+    trim_last_hop_bytes: int
+    trim_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransportSpec:
+    kind: TransportKind
+    payload: int
+    qps: int
+    evs: int
+    active_evs: int  # 0: all
+    policy: str  # mrc | oblivious | single_path
+    cc: str  # fixed
+    window_frames: int  # 0: chosen from the BDP
+    sack_bytes: int
+    probes: bool
+    reshuffle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """One job. `message` in bytes; `depth` messages outstanding per flow; `stop_ns` is None for the whole run."""
+
+    kind: WorkloadKind
+    message: int
+    depth: int
+    start_ns: int
+    stop_ns: int | None
+    job: str
+    hosts: tuple[int, ...] = ()  # permutation
+    cross_group: bool = True  # permutation
+    source: int | None = None  # stream: `from`
+    target: int | None = None  # stream: `to`
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSelector:
+    """Which links a fault hits: one by its ends, or `count` seeded random ones of a tier (None: all that match)."""
+
+    ends: tuple[str, str] | None = None
+    tier: str | None = None  # nic-t0 | t0-t1
+    plane: int | None = None
+    switch: str | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpec:
+    """What happens, where and when. `for_ns` None: until the end of the run. Times count from t = 0."""
+
+    action: FaultAction
+    at_ns: int
+    for_ns: int | None
+    link: LinkSelector
+    direction: str = "both"  # both | forward | backward, seen from the first-named end
+    line: int = 0  # of the scenario file, for messages
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSpec:
+    """The window is [warmup, duration]; `drain_ns` bounds how long messages under way may finish after it."""
+
+    warmup_ns: int
+    duration_ns: int
+    interval_ns: int
+    drain_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """`metric op value`, for example `goodput_ratio >= 0.97`."""
+
+    text: str
+    metric: str
+    op: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleSpec:
+    """What the emulated link and round trip stand for."""
+
+    link_bps: int
+    rtt_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    description: str
+    source: str
+    topology: TopologySpec
+    links: LinkSpec
+    switch: SwitchSpec
+    routing: Routing
+    transport: TransportSpec
+    workload: tuple[WorkloadSpec, ...]
+    faults: tuple[FaultSpec, ...]
+    measure: MeasureSpec
+    expect: tuple[Expectation, ...]
+    seed: int
+    scale: ScaleSpec | None
+    warnings: tuple[str, ...] = field(default=())  # unused keys and the like; printed, not fatal
