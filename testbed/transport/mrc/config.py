@@ -47,10 +47,11 @@ class QpLimits:
 
 @dataclass(frozen=True, slots=True)
 class PortConfig:
-    """One NIC port; port p serves plane p."""
+    """One NIC port; port p serves plane p. `bucket_bytes`: the shaper's token bucket, charged bytes; 0 for none."""
 
     plane: int
     rate_bps: int
+    bucket_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
