@@ -24,7 +24,6 @@ class Path:
 
     __slots__ = (
         "address",
-        "answers",
         "destination",
         "ev",
         "heads",
@@ -32,7 +31,8 @@ class Path:
         "next_probe",
         "plane",
         "port",
-        "probe_id",
+        "probes_answered",
+        "probes_sent",
         "source_port",
         "state",
     )
@@ -46,9 +46,9 @@ class Path:
         self.address = address
         self.destination: Destination = (address, 0, self.label, 0)
         self.state = EvState.GOOD
-        self.answers = 0  # probes answered in a row
-        self.next_probe = 0
-        self.probe_id = -1  # of the background probe that is out
+        self.next_probe = 0  # when the next background probe is due, while the path is bad
+        self.probes_sent = 0  # since it was retired
+        self.probes_answered: set[int] = set()  # their numbers
         self.heads: dict[tuple[int, int, int], tuple[bytes, int]] = {}  # packets.py's cache
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ class PathSet:
         self.change(path, cause, now)
         self.retired += 1
         self._leave(path)
-        self.bad.append(path)
+        self._begin_probing(path)
 
     def deny(self, path: Path, now: int) -> None:
         """Take `path` out of use until it is allowed again, whatever its state. ValueError when no other is left."""
@@ -218,15 +218,12 @@ class PathSet:
         """Take `path` off the denylist; background probes decide when it is used again."""
         if path.state is EvState.DENIED:
             self.change(path, Cause.ALLOW, now)
-            path.answers = 0
+            self._begin_probing(path)
             path.next_probe = now
-            self.bad.append(path)
 
     def _leave(self, path: Path) -> None:
         """Out of the rotation, replaced from the same plane's backup; a plane without one gives its turn to the rest."""
         self.usable -= 1
-        path.answers = 0
-        path.next_probe = 0
         plane = next(plane for plane in self.planes if plane.port is path.port)
         if path not in plane.active:
             plane.backup.remove(path)
@@ -238,6 +235,12 @@ class PathSet:
         del plane.active[index]
         if index < plane.position:
             plane.position -= 1
+
+    def _begin_probing(self, path: Path) -> None:
+        self.bad.append(path)
+        path.next_probe = 0
+        path.probes_sent = 0
+        path.probes_answered.clear()
 
     def restore(self, path: Path, now: int) -> None:
         """Enough probes were answered: back into the plane's rotation, or its backup when the rotation is full."""

@@ -21,7 +21,7 @@ class PortClock:
         self._byte_ns = 8 * _NS / config.rate_bps
         self._overhead = FRAME_HEADERS + overhead_bytes
         self.frame_ns = int((full_inner_bytes + self._overhead) * self._byte_ns)  # serialisation time of a full frame
-        # A token bucket passes a frame as soon as it holds the frame's bytes: ahead of the line rate by what it holds beyond one.
+        # A token bucket passes a frame once it holds the frame: ahead of the line rate by what it holds beyond one.
         self._lead_ns = max(0, int(config.bucket_bytes * self._byte_ns) - self.frame_ns)
         self.free_at = 0
         self.up = True
