@@ -54,7 +54,9 @@ def paths(topology: Topology, source: int, target: int) -> tuple[Path, ...]:
             found.append(Path(ev_of(plane, 0), plane, None, address, (t0_name(plane, group),)))
             continue
         for t1 in range(topology.spec.t1_per_plane):
-            address = usid.compose(plane, usid.T0_BASE + group, usid.T1_BASE + t1, usid.T0_BASE + other, usid.HOST_BASE + target)
+            address = usid.compose(
+                plane, usid.T0_BASE + group, usid.T1_BASE + t1, usid.T0_BASE + other, usid.HOST_BASE + target
+            )
             hops = (t0_name(plane, group), t1_name(plane, t1), t0_name(plane, other))
             found.append(Path(ev_of(plane, t1), plane, t1, address, hops))
     return tuple(found)
