@@ -66,7 +66,7 @@ def choose(candidates: tuple[Path, ...], limit: int, rng: random.Random) -> tupl
     """At most `limit` paths, the same number in every plane, a random subset where a plane has more (PAPER 2.1, 2.4)."""
     planes = sorted({path.plane for path in candidates})
     by_plane = {plane: [path for path in candidates if path.plane == plane] for plane in planes}
-    share = min(max(1, limit // len(planes)), min(len(group) for group in by_plane.values()))
+    share = min(max(1, limit // len(planes)), *(len(group) for group in by_plane.values()))
     chosen: list[Path] = []
     for plane in planes:
         chosen.extend(rng.sample(by_plane[plane], share))
