@@ -10,7 +10,7 @@ import select
 import sys
 import time
 
-from benchmarks.pair_network import ADDRESSES
+from benchmarks.pair_network import address
 from testbed.host.rawsocket import RawSocket
 
 PAYLOAD = 4096
@@ -24,10 +24,10 @@ DATA_CLASS = 18
 ACK_CLASS = 184
 
 
-def main(side: str, planes: str, start_ns: str, seconds: str) -> None:
+def main(side: str, planes: str, start_ns: str, seconds: str, switched: str) -> None:
     """Exchange packets from `start_ns` on for `seconds`; prints the packets received."""
     index = "ab".index(side)
-    to = [(ADDRESSES[1 - index].format(plane=plane), 0, plane, 0) for plane in range(int(planes))]
+    to = [(address(1 - index, plane, switched=switched == "switched"), 0, plane, 0) for plane in range(int(planes))]
     wire = RawSocket({})
     data: list[bytes | memoryview] = [bytes(88), memoryview(bytes(PAYLOAD))]
     ack = [bytes(ACK_BYTES)]

@@ -1,9 +1,11 @@
 """Endpoint against bare loop: delivered packets per second, unthrottled, all pairs at once; the ratio is the result.
 
-    python -m benchmarks endpoint [--pairs 8] [--seconds 5] [--repeat 3]
+    python -m benchmarks endpoint [--pairs 8] [--seconds 5] [--repeat 3] [--back-to-back]
 
-Both sides run back to back in the same namespaces, alternating, and use the same raw sockets and packet sizes; the
-endpoint also places, checks, records and recovers. Absolute numbers belong to the machine, the ratio to the code.
+Both run over the same three switches (T0, T1, T0, static uSID routes), whose forwarding is part of what a packet costs
+on one machine, as in a fabric; `--back-to-back` leaves them out and compares the hosts alone. They alternate and use the
+same raw sockets and packet sizes; the endpoint also places, checks, records and recovers. Absolute numbers belong to the
+machine, the ratio to the code.
 """
 
 from __future__ import annotations
@@ -41,26 +43,30 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--pairs", type=int, default=8, help="pairs of hosts at once (default 8)")
     parser.add_argument("--seconds", type=float, default=5, help="length of each measurement (default 5)")
     parser.add_argument("--repeat", type=int, default=3, help="measurements of each, alternating (default 3)")
+    parser.add_argument("--back-to-back", action="store_true", help="no switches between the hosts")
     options = parser.parse_args(arguments)
     limit_s = 60 + 2 * options.repeat * (options.seconds + 20)
-    done = inside(f"{__name__}:measure", str(options.pairs), str(options.seconds), str(options.repeat), timeout_s=limit_s)
+    way = "back-to-back" if options.back_to_back else "switched"
+    settings = [str(options.pairs), str(options.seconds), str(options.repeat), way]
+    done = inside(f"{__name__}:measure", *settings, timeout_s=limit_s)
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.returncode
 
 
-def measure(pairs: str, seconds: str, repeat: str) -> int:
+def measure(pairs: str, seconds: str, repeat: str, way: str) -> int:
     """Inside the sandbox: alternate both and print packets per second and the ratio of the medians."""
-    build(int(pairs), PLANES)
+    build(int(pairs), PLANES, switched=way == "switched")
     crude, ours = [], []
     for _ in range(int(repeat)):
-        crude.append(crude_rate(int(pairs), float(seconds)))
-        ours.append(endpoint_rate(int(pairs), float(seconds)))
+        crude.append(crude_rate(int(pairs), float(seconds), way))
+        ours.append(endpoint_rate(int(pairs), float(seconds), way))
         print(f"bare loop {crude[-1]:8.0f} packets/s   endpoint {ours[-1][0]:8.0f} packets/s", flush=True)
     rates = [rate for rate, _ in ours]
     result = {
         "benchmark": "endpoint",
         "pairs": int(pairs),
+        "way": way,
         "bare_packets_per_s": round(statistics.median(crude)),
         "endpoint_packets_per_s": round(statistics.median(rates)),
         "endpoint_cpu_us_per_packet": round(statistics.median(cpu for _, cpu in ours), 1),
@@ -70,12 +76,22 @@ def measure(pairs: str, seconds: str, repeat: str) -> int:
     return 0
 
 
-def crude_rate(pairs: int, seconds: float) -> float:
+def crude_rate(pairs: int, seconds: float, way: str) -> float:
     """Packets per second delivered by the bare loop, over all hosts."""
     begin = time.monotonic_ns() + int((LEAD_S + 0.1 * pairs) * 1e9)
     processes: list[subprocess.Popen[str]] = [
         subprocess.Popen(
-            [*enter(side, pair), sys.executable, "-m", "benchmarks.crude_pair", side, str(PLANES), str(begin), str(seconds)],
+            [
+                *enter(side, pair),
+                sys.executable,
+                "-m",
+                "benchmarks.crude_pair",
+                side,
+                str(PLANES),
+                str(begin),
+                str(seconds),
+                way,
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -91,14 +107,17 @@ def crude_rate(pairs: int, seconds: float) -> float:
     return total / seconds
 
 
-def endpoint_rate(pairs: int, seconds: float) -> tuple[float, float]:
+def endpoint_rate(pairs: int, seconds: float, way: str) -> tuple[float, float]:
     """(packets per second delivered by the endpoints over all hosts, CPU us of the host processes per packet)."""
     transport = {"window_bytes": WINDOW * PAYLOAD, "rtt_base_ns": RTT_BASE_NS}
     with tempfile.TemporaryDirectory() as directory:
         everyone: list[list[PairedHost]] = []
         for pair in range(pairs):
             where = Path(directory) / str(pair)
-            settings = [plan(where, index, planes=PLANES, rate_bps=RATE_BPS, transport=transport) for index in (0, 1)]
+            settings = [
+                plan(where, index, planes=PLANES, rate_bps=RATE_BPS, transport=transport, switched=way == "switched")
+                for index in (0, 1)
+            ]
             everyone.append([PairedHost(where, index, settings[index], pair) for index in (0, 1)])
         for hosts in everyone:
             connect(hosts)
