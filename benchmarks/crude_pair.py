@@ -38,6 +38,8 @@ def main(side: str, planes: str, start_ns: str, seconds: str, switched: str) -> 
         time.sleep(0.001)
     spent = time.process_time_ns()
     end = begin + int(float(seconds) * 1e9)
+    datagrams = [[(target, DATA_CLASS, data)] for target in to]
+    acks = [[(target, ACK_CLASS, ack)] for target in to]
     outstanding = received = turn = 0
     heard = begin
     send, receive, ready = wire.send, wire.receive, waiting.poll
@@ -50,13 +52,13 @@ def main(side: str, planes: str, start_ns: str, seconds: str, switched: str) -> 
         else:
             received += 1
             if not received % ACK_EVERY:
-                send(to[turn], ACK_CLASS, ack)
+                send(acks[turn])
 
     while (now := time.monotonic_ns()) < end:
         if now - heard > STALL_NS:
             outstanding, heard = 0, now
         while outstanding < WINDOW:
-            send(to[turn], DATA_CLASS, data)
+            send(datagrams[turn])
             turn = turn + 1 if turn + 1 < len(to) else 0
             outstanding += 1
         if ready(STALL_NS // 1_000_000):
