@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
+from testbed.transport.mrc.policies import POLICIES
 from testbed.transport.mrc.ports import PortClock
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
@@ -72,14 +72,6 @@ class _Plane:
 StateSink = Callable[[int, "Path", EvState, EvState, Cause], None]
 
 
-class Selector(Protocol):
-    """How a sender picks the path of its next packet. `react` says whether path feedback changes anything."""
-
-    react: bool
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None: ...
-
-
 class PathSet:
     """Every path to a destination. `next` gives the path for one packet, or None while no usable port has room."""
 
@@ -95,7 +87,7 @@ class PathSet:
     ) -> None:
         self.by_ev = {path.ev: path for path in paths}
         self.all = tuple(paths)
-        self._rng = rng
+        self.rng = rng
         self._on_state = on_state
         self._reshuffle = reshuffle
         numbers = sorted({path.plane for path in paths})
@@ -106,8 +98,8 @@ class PathSet:
             target = min(len(mine), max(1, active_evs // len(numbers))) if active_evs else len(mine)
             self.planes.append(_Plane(number, mine, target))
         self._turn = rng.randrange(len(self.planes))
-        self._selector = POLICIES[policy]
-        self._pinned = rng.choice(paths)
+        self.policy = POLICIES[policy](self)
+        self.next = self.policy.next
         # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4).
         self.min_active = max(1, len(paths) // 4)
         self.usable = len(paths)
@@ -117,9 +109,6 @@ class PathSet:
         self.skipped = 0
 
     # The rotation
-
-    def next(self, now: int) -> Path | None:
-        return self._selector(self, now)
 
     def rotate(self, now: int, *, skip: bool) -> Path | None:
         """The rotation. With `skip`, a path in SKIP gives its turn to the next EV, whatever that one's plane."""
@@ -151,13 +140,10 @@ class PathSet:
             plane.position = 0
             if self._reshuffle:
                 # A new order each round keeps senders from marching in step (mrc-facts 3.5).
-                self._rng.shuffle(plane.active)
+                self.rng.shuffle(plane.active)
         path = plane.active[plane.position]
         plane.position += 1
         return path
-
-    def pinned(self, now: int) -> Path | None:
-        return self._pinned if self._pinned.port.has_room(now) else None
 
     def for_control(self, ev: int) -> Path:
         """A path for a control packet: the one named by `ev` unless it is known bad, else the next healthy one."""
@@ -167,43 +153,81 @@ class PathSet:
         plane = self.planes[(ev >> EV_LABEL_SHIFT) % len(self.planes)]
         for candidate in (plane, *self.planes):
             if candidate.active and candidate.port.up:
-                return candidate.active[self._rng.randrange(len(candidate.active))]
+                return candidate.active[self.rng.randrange(len(candidate.active))]
         return path if path is not None else self.all[0]
 
     def port_wake(self) -> int:
-        """When the first port of a usable plane wants more, in ns."""
+        """When a port that the policy would use wants more, in ns."""
+        return self.policy.wake_at()
+
+    def earliest_room(self) -> int:
+        """When the first port of a plane in use wants more, in ns."""
         return min(plane.port.room_at() for plane in self.planes if plane.active)
 
     # Feedback
 
     def marked(self, path: Path, now: int) -> None:
-        if self._selector.react:
+        if self.policy.react:
             self.change(path, Cause.MARKED, now)
 
     def trimmed(self, path: Path, now: int) -> None:
-        if self._selector.react:
+        if self.policy.react:
             self.change(path, Cause.TRIMMED, now)
 
     def lost(self, path: Path, now: int) -> None:
         """A data packet was lost on `path`: retire it at once, unless too few would be left."""
-        if not self._selector.react or path.state not in USABLE or self.usable <= self.min_active:
+        if self.policy.react:
+            self._retire(path, Cause.LOST, now)
+
+    def blamed(self, path: Path, now: int) -> None:
+        """The responder judges `path` persistently bad (SACK m = 2)."""
+        if self.policy.react:
+            self._retire(path, Cause.ALWAYS_SKIP, now)
+
+    def _retire(self, path: Path, cause: Cause, now: int) -> None:
+        if path.state not in USABLE or self.usable <= self.min_active:
             return
-        self.change(path, Cause.LOST, now)
+        self.change(path, cause, now)
         self.retired += 1
-        self.usable -= 1
+        self._leave(path)
         self.bad.append(path)
-        path.answers = 0
-        plane = next(plane for plane in self.planes if path in plane.active or path in plane.backup)
-        if path in plane.active:
-            index = plane.active.index(path)
-            if plane.backup:
-                plane.active[index] = plane.backup.popleft()
-            else:
-                del plane.active[index]
-                if index < plane.position:
-                    plane.position -= 1
+
+    def deny(self, path: Path, now: int) -> None:
+        """Take `path` out of use until it is allowed again, whatever its state. ValueError when no other is left."""
+        if path.state is EvState.DENIED:
+            return
+        if path.state in USABLE:
+            if self.usable == 1:
+                raise ValueError("the last usable path to a destination cannot be denied")
+            self._leave(path)
         else:
+            self.bad.remove(path)
+        self.change(path, Cause.DENY, now)
+
+    def allow(self, path: Path, now: int) -> None:
+        """Take `path` off the denylist; background probes decide when it is used again."""
+        if path.state is EvState.DENIED:
+            self.change(path, Cause.ALLOW, now)
+            path.answers = 0
+            path.next_probe = now
+            self.bad.append(path)
+
+    def _leave(self, path: Path) -> None:
+        """Out of the rotation, replaced from the same plane's backup; a plane without one gives its turn to the rest."""
+        self.usable -= 1
+        path.answers = 0
+        path.next_probe = 0
+        plane = next(plane for plane in self.planes if plane.port is path.port)
+        if path not in plane.active:
             plane.backup.remove(path)
+            return
+        index = plane.active.index(path)
+        if plane.backup:
+            plane.active[index] = plane.backup.popleft()
+            return
+        del plane.active[index]
+        if index < plane.position:
+            plane.position -= 1
 
     def restore(self, path: Path, now: int) -> None:
         """Enough probes were answered: back into the plane's rotation, or its backup when the rotation is full."""
@@ -227,31 +251,3 @@ class PathSet:
             return
         path.state = after
         self._on_state(now, path, before, after, cause)
-
-
-class _Mrc:
-    react = True
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None:
-        return paths.rotate(now, skip=True)
-
-
-class _Oblivious:
-    """Sprays over every path for ever: what the reactions are worth."""
-
-    react = False
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None:
-        return paths.rotate(now, skip=False)
-
-
-class _SinglePath:
-    """All packets on one path: a QP without multipath."""
-
-    react = False
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None:
-        return paths.pinned(now)
-
-
-POLICIES: dict[str, Selector] = {"mrc": _Mrc(), "oblivious": _Oblivious(), "single_path": _SinglePath()}
