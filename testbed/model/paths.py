@@ -54,17 +54,24 @@ def paths(topology: Topology, source: int, target: int) -> tuple[Path, ...]:
             found.append(Path(ev_of(plane, 0), plane, None, address, (t0_name(plane, group),)))
             continue
         for t1 in range(topology.spec.t1_per_plane):
-            address = usid.compose(plane, usid.T0_BASE + group, usid.T1_BASE + t1, usid.T0_BASE + other, usid.HOST_BASE + target)
+            address = usid.compose(
+                plane, usid.T0_BASE + group, usid.T1_BASE + t1, usid.T0_BASE + other, usid.HOST_BASE + target
+            )
             hops = (t0_name(plane, group), t1_name(plane, t1), t0_name(plane, other))
             found.append(Path(ev_of(plane, t1), plane, t1, address, hops))
     return tuple(found)
 
 
 def choose(candidates: tuple[Path, ...], limit: int, rng: random.Random) -> tuple[Path, ...]:
-    """At most `limit` paths, the same number in every plane, a random subset where a plane has more (PAPER 2.1, 2.4)."""
+    """At most `limit` paths, the same number in every plane, a random subset where a plane has more (PAPER 2.1, 2.4).
+
+    ValueError when `limit` is below one path per plane: planes would not be equally loaded.
+    """
     planes = sorted({path.plane for path in candidates})
+    if limit < len(planes):
+        raise ValueError(f"{limit} EVs cannot cover {len(planes)} planes equally")
     by_plane = {plane: [path for path in candidates if path.plane == plane] for plane in planes}
-    share = min(max(1, limit // len(planes)), min(len(group) for group in by_plane.values()))
+    share = min(limit // len(planes), *(len(group) for group in by_plane.values()))
     chosen: list[Path] = []
     for plane in planes:
         chosen.extend(rng.sample(by_plane[plane], share))

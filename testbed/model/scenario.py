@@ -116,7 +116,7 @@ class FaultSpec:
     for_ns: int | None
     link: LinkSelector
     direction: str = "both"  # both | forward | backward, seen from the first-named end
-    line: int = 0  # of the scenario file, for messages
+    line: int = field(default=0, compare=False)  # of the scenario file, for messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +163,4 @@ class Scenario:
     expect: tuple[Expectation, ...]
     seed: int
     scale: ScaleSpec | None
-    warnings: tuple[str, ...] = field(default=())  # unused keys and the like; printed, not fatal
+    warnings: tuple[str, ...] = field(default=(), compare=False)  # unused keys and the like; printed, not fatal

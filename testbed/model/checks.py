@@ -1,0 +1,167 @@
+"""What only several sections together can say: links that do not exist, times outside the run, payloads the MTU cannot hold.
+
+Each check looks at the sections that could be read and is left out when one of its own is broken, so that one mistake
+does not hide another. `done` holds the sections by key as `load` read them; a list entry that was broken is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.model import faults as fault_plans
+from testbed.model import fields, flows, framing, units
+from testbed.model import tree as t
+from testbed.model.fields import Problems, Values
+from testbed.model.scenario import FaultSpec, LinkSelector, LinkSpec, MeasureSpec, TransportSpec, WorkloadKind, WorkloadSpec
+from testbed.model.topology import INTERFACE_NAME_MAX, Link, Topology, build, names_too_long
+
+
+def check(root: t.Mapping, done: Values, problems: Problems) -> None:
+    """Run every check whose sections are whole."""
+    topology = build(done["topology"]) if "topology" in done else None
+    if topology:
+        _names(root, topology, problems)
+    if "links" in done and "transport" in done:
+        _payload(root, done["links"], done["transport"], problems)
+    if topology and "transport" in done and done["transport"].evs < topology.spec.planes:
+        message = f"{done['transport'].evs} EVs cannot cover {topology.spec.planes} planes equally"
+        _add(problems, root, "transport.evs", message, "at least one per plane")
+    if "switch" in done and "transport" in done:
+        _trim_size(root, done, problems)
+    for index, spec in enumerate(done.get("workload", ())):
+        if spec:
+            _workload(root, index, spec, topology, done.get("measure"), problems)
+    _faults(root, done, topology, problems)
+
+
+def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
+    """What is allowed, but probably not meant. Only for sections without a problem."""
+    found: list[str] = []
+    switch = root.entries.get("switch")
+    given = switch.entries if isinstance(switch, t.Mapping) else {}
+    unused = [key for key in ("ecn_min", "ecn_max") if key in given and not done["switch"].ecn]
+    unused += [key for key in ("trim_size",) if key in given and not done["switch"].trimming]
+    for key in unused:
+        off = "trimming" if key == "trim_size" else "ecn"
+        found.append(f"{_where(root, f'switch.{key}')} switch.{key} is unused: switch.{off} is false")
+    measure: MeasureSpec = done["measure"]
+    for index, spec in enumerate(done["faults"]):
+        if spec.at_ns <= measure.warmup_ns:
+            path = f"faults.{index}.at"
+            found.append(f"{_where(root, path)} {path}: nothing is measured before this fault, so its stall cannot be judged")
+    return tuple(found)
+
+
+def _where(root: t.Mapping, path: str) -> str:
+    place = t.locate(root, path)
+    return f"{place.file}:{place.line}:" if place.line else f"{place.file}:"
+
+
+def _add(problems: Problems, root: t.Mapping, path: str, message: str, hint: str = "") -> None:
+    problems.add(t.locate(root, path), path, message, hint)
+
+
+def _names(root: t.Mapping, topology: Topology, problems: Problems) -> None:
+    long = names_too_long(topology)
+    if long:
+        message = (
+            f"{len(long)} interface names are too long, such as {long[0]}: the kernel takes {INTERFACE_NAME_MAX} characters"
+        )
+        _add(problems, root, "topology", message, "fewer planes, switches per plane or hosts per T0")
+
+
+def _payload(root: t.Mapping, links: LinkSpec, transport: TransportSpec, problems: Problems) -> None:
+    need, most = framing.packet_bytes(transport.payload), framing.payload_max(links.mtu)
+    if need > links.mtu:
+        message = f"a payload of {transport.payload} bytes makes packets of {need} bytes, links.mtu is {links.mtu}"
+        hint = f"at most {most}B" if most >= 64 else f"links.mtu of at least {need}"
+        _add(problems, root, "transport.payload", message, hint)
+
+
+def _trim_size(root: t.Mapping, done: Values, problems: Problems) -> None:
+    switch, frame = done["switch"], done["transport"].payload + framing.HEADER_BYTES
+    if switch.trimming and switch.trim_size >= frame:
+        message = f"trimming to {switch.trim_size} bytes cuts nothing off a full packet of {frame} bytes"
+        _add(problems, root, "switch.trim_size", message)
+
+
+def _workload(
+    root: t.Mapping, index: int, spec: WorkloadSpec, topology: Topology | None, measure: MeasureSpec | None, problems: Problems
+) -> None:
+    path = f"workload.{index}"
+    if measure and spec.start_ns >= measure.duration_ns:
+        message = f"starts at {units.format_time(spec.start_ns)}, the run lasts {units.format_time(measure.duration_ns)}"
+        _add(problems, root, f"{path}.start", message)
+    if topology and spec.kind is WorkloadKind.PERMUTATION:
+        if len(spec.hosts) < 2:
+            _add(problems, root, f"{path}.hosts", f"a permutation needs at least two hosts, it has {len(spec.hosts)}")
+        elif spec.cross_group and not flows.can_permute(spec.hosts, topology.group_of):
+            groups = len({topology.group_of(host) for host in spec.hosts})
+            message = f"these {len(spec.hosts)} hosts in {groups} T0 group(s) cannot all send to another group"
+            hint = "no group may hold more than half of them; or cross_group: false"
+            _add(problems, root, f"{path}.hosts", message, hint)
+
+
+def _faults(root: t.Mapping, done: Values, topology: Topology | None, problems: Problems) -> None:
+    measure: MeasureSpec | None = done.get("measure")
+    planned: list[fault_plans.PlannedFault] = []
+    for index, spec in enumerate(done.get("faults", ())):
+        if spec is None:
+            continue
+        if measure:
+            _fault_times(root, index, spec, measure, problems)
+        if topology and _fault_place(root, index, spec.link, topology, problems) and "seed" in done:
+            planned.append(fault_plans.plan(index, spec, topology, done["seed"]))
+    for first, second, link in fault_plans.overlaps(tuple(planned)):
+        message = f"overlaps fault {first.index}: the same action on {link.name} at the same time"
+        hint = "end one before the other begins, or use one longer fault"
+        _add(problems, root, f"faults.{second.index}", message, hint)
+
+
+def _fault_times(root: t.Mapping, index: int, spec: FaultSpec, measure: MeasureSpec, problems: Problems) -> None:
+    duration = units.format_time(measure.duration_ns)
+    if spec.at_ns >= measure.duration_ns:
+        _add(problems, root, f"faults.{index}.at", f"at {units.format_time(spec.at_ns)} the run of {duration} is over")
+    elif spec.for_ns is not None and spec.at_ns + spec.for_ns > measure.duration_ns:
+        message = f"the fault would end at {units.format_time(spec.at_ns + spec.for_ns)}, after the run of {duration}"
+        _add(problems, root, f"faults.{index}.for", message, "leave `for` out to keep it until the end")
+
+
+def _fault_place(root: t.Mapping, index: int, selector: LinkSelector, topology: Topology, problems: Problems) -> bool:
+    """Whether the selector can be resolved; says what is wrong when not."""
+    path = f"faults.{index}.link"
+    links = fault_plans.matching(selector, topology)
+    if selector.ends is not None:
+        if not links:
+            name = ":".join(selector.ends)
+            _add(problems, root, path, f"there is no link {units.shown(name)}", _nearest_link(selector.ends, topology.links))
+        return bool(links)
+    if selector.plane is not None and selector.plane >= topology.spec.planes:
+        message = f"there is no plane {selector.plane}"
+        _add(problems, root, f"{path}.plane", message, f"planes are 0 to {topology.spec.planes - 1}")
+        return False
+    if selector.switch is not None and selector.switch not in topology.switches:
+        hint = fields.close(selector.switch, topology.switches)
+        _add(problems, root, f"{path}.switch", f"there is no switch {units.shown(selector.switch)}", hint)
+        return False
+    if not links:
+        _add(problems, root, path, "no link is of this tier, plane and switch at once")
+        return False
+    if selector.count is not None and selector.count > len(links):
+        _add(problems, root, f"{path}.count", f"{selector.count} links asked for, {len(links)} match")
+        return False
+    return True
+
+
+def _nearest_link(ends: tuple[str, str], links: Sequence[Link]) -> str:
+    """A hint with the nearest link name, in the order the ends were given; `a:b` and `b:a` are one link."""
+    forward = [link.name for link in links]
+    backward = [f"{link.upper.node}:{link.lower.node}" for link in links]
+    if all(any(end in (link.lower.node, link.upper.node) for link in links) for end in ends):
+        peers = sorted({link.upper.node if link.lower.node == ends[0] else link.lower.node for link in _of(ends[0], links)})
+        return f"{ends[0]} is linked to {', '.join(peers[:8])}{', ...' if len(peers) > 8 else ''}"
+    return fields.close(":".join(ends), [*forward, *backward])
+
+
+def _of(node: str, links: Sequence[Link]) -> list[Link]:
+    return [link for link in links if node in (link.lower.node, link.upper.node)]

@@ -1,0 +1,136 @@
+"""A scenario written out with every default filled in: `scenario.yaml` of a results folder. Reads back equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from testbed.model import timing, units
+from testbed.model.scenario import FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.topology import host_name
+
+WIDTH = 120
+
+
+def dump(scenario: Scenario) -> str:
+    """Fully resolved YAML. `load.load_text` of it gives an equal Scenario; queue thresholds are written in bytes."""
+    window = scenario.transport.window_frames
+    document: dict[str, Any] = {
+        "name": scenario.name,
+        "description": scenario.description,
+        "source": scenario.source,
+        "topology": {
+            "planes": scenario.topology.planes,
+            "t0_groups": scenario.topology.t0_groups,
+            "t1_per_plane": scenario.topology.t1_per_plane,
+            "hosts_per_t0": scenario.topology.hosts_per_t0,
+        },
+        "links": _links(scenario),
+        "switch": _switch(scenario),
+        "routing": scenario.routing.value,
+        "transport": {
+            "kind": scenario.transport.kind.value,
+            "payload": units.format_size(scenario.transport.payload),
+            "qps": scenario.transport.qps,
+            "evs": scenario.transport.evs,
+            "active_evs": scenario.transport.active_evs or "all",
+            "policy": scenario.transport.policy,
+            "cc": scenario.transport.cc,
+            "window": window or "auto",
+            "sack_bytes": units.format_size(scenario.transport.sack_bytes),
+            "probes": scenario.transport.probes,
+            "reshuffle": scenario.transport.reshuffle,
+        },
+        "workload": [_workload(spec) for spec in scenario.workload],
+        "faults": [_fault(spec) for spec in scenario.faults],
+        "measure": {
+            "warmup": units.format_time(scenario.measure.warmup_ns),
+            "duration": units.format_time(scenario.measure.duration_ns),
+            "interval": units.format_time(scenario.measure.interval_ns),
+            "drain": units.format_time(scenario.measure.drain_ns),
+        },
+        "expect": [expectation.text for expectation in scenario.expect],
+        "seed": scenario.seed,
+    }
+    if scenario.scale:
+        document["scale"] = {
+            "link": units.format_rate(scenario.scale.link_bps),
+            "rtt": units.format_time(scenario.scale.rtt_ns),
+        }
+    header = "# Every key with the value in force.\n"
+    if not window:
+        frames, size = timing.window_frames(scenario), timing.window_bytes(scenario)
+        header += f"# transport.window `auto` is {frames} frames per destination, {size} bytes of payload.\n"
+    return header + "".join(_key(key, value) for key, value in document.items())
+
+
+def _key(key: str, value: Any) -> str:
+    """One top-level key; sections on one line where they fit, list entries one per line."""
+    flow = isinstance(value, dict) or not value
+    if isinstance(value, list) and value:
+        entries = "".join(f"  - {_flow(entry)}\n" for entry in value)
+        return f"{key}:\n{entries}"
+    text: str = yaml.safe_dump(
+        {key: value}, sort_keys=False, width=WIDTH, allow_unicode=True, default_flow_style=None if flow else False
+    )
+    return text
+
+
+def _flow(value: Any) -> str:
+    text: str = yaml.safe_dump(value, sort_keys=False, width=10**6, allow_unicode=True, default_flow_style=True)
+    return text.removesuffix("...\n").rstrip("\n")
+
+
+def _links(scenario: Scenario) -> dict[str, Any]:
+    links = scenario.links
+    delays = [units.format_time(delay) for delay in links.delay_ns]
+    return {
+        "rate": units.format_rate(links.rate_bps),
+        "fabric_rate": units.format_rate(links.fabric_rate_bps),
+        "delay": delays[0] if len(set(delays)) == 1 else delays,
+        "mtu": links.mtu,
+        "overhead": units.format_size(links.overhead_bytes),
+    }
+
+
+def _switch(scenario: Scenario) -> dict[str, Any]:
+    switch = scenario.switch
+    return {
+        "trimming": switch.trimming,
+        "ecn": switch.ecn,
+        "ecn_min": units.format_size(switch.ecn_min_bytes),
+        "ecn_max": units.format_size(switch.ecn_max_bytes),
+        "trim": units.format_size(switch.trim_bytes),
+        "trim_last_hop": units.format_size(switch.trim_last_hop_bytes),
+        "trim_size": units.format_size(switch.trim_size),
+    }
+
+
+def _workload(spec: WorkloadSpec) -> dict[str, Any]:
+    entry: dict[str, Any] = {"kind": spec.kind.value, "job": spec.job}
+    if spec.kind is WorkloadKind.PERMUTATION:
+        first, last = spec.hosts[0], spec.hosts[-1]
+        in_a_row = spec.hosts == tuple(range(first, last + 1))
+        entry["hosts"] = f"{host_name(first)}-{host_name(last)}" if in_a_row else [host_name(host) for host in spec.hosts]
+        entry["cross_group"] = spec.cross_group
+    if spec.source is not None and spec.target is not None:
+        entry |= {"from": host_name(spec.source), "to": host_name(spec.target)}
+    entry |= {"message": units.format_size(spec.message), "depth": spec.depth, "start": units.format_time(spec.start_ns)}
+    if spec.stop_ns is not None:
+        entry["stop"] = units.format_time(spec.stop_ns)
+    return entry
+
+
+def _fault(spec: FaultSpec) -> dict[str, Any]:
+    entry: dict[str, Any] = {"at": units.format_time(spec.at_ns), "link": _selector(spec.link), "action": spec.action.value}
+    if spec.for_ns is not None:
+        entry["for"] = units.format_time(spec.for_ns)
+    return entry | {"direction": spec.direction}
+
+
+def _selector(selector: LinkSelector) -> str | dict[str, Any]:
+    if selector.ends is not None:
+        return ":".join(selector.ends)
+    given = {"tier": selector.tier, "plane": selector.plane, "switch": selector.switch, "count": selector.count}
+    return {key: value for key, value in given.items() if value is not None}

@@ -1,0 +1,77 @@
+"""Which host sends to which: a scenario's workloads as flows. Seeded, so the same scenario always gives the same flows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from testbed.model.scenario import Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.topology import Topology
+
+SWAPS_PER_HOST = 20  # random transpositions that mix a permutation well past its start
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Messages from one host to another, `depth` outstanding at a time. `id` is global; hosts are indices."""
+
+    id: int
+    source: int
+    target: int
+    message: int
+    depth: int
+    start_ns: int
+    stop_ns: int | None
+    job: str
+
+
+def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
+    """Every flow of every workload, numbered in order."""
+    found: list[Flow] = []
+    for index, spec in enumerate(scenario.workload):
+        rng = random.Random(f"{scenario.seed}/workload/{index}")
+        for source, target in pairs(spec, topology, rng):
+            found.append(Flow(len(found), source, target, spec.message, spec.depth, spec.start_ns, spec.stop_ns, spec.job))
+    return tuple(found)
+
+
+def pairs(spec: WorkloadSpec, topology: Topology, rng: random.Random) -> tuple[tuple[int, int], ...]:
+    """The (source, target) pairs of one workload."""
+    match spec.kind:
+        case WorkloadKind.STREAM:
+            assert spec.source is not None
+            assert spec.target is not None
+            return ((spec.source, spec.target),)
+        case WorkloadKind.PERMUTATION:
+            apart = topology.group_of if spec.cross_group else lambda host: host
+            return tuple(zip(sorted(spec.hosts), permutation(spec.hosts, apart, rng), strict=True))
+        case _:
+            assert_never(spec.kind)
+
+
+def can_permute(hosts: Sequence[int], apart: Callable[[int], int]) -> bool:
+    """Whether every host can send to one host of another class: no class may hold more than half of them."""
+    return len(hosts) >= 2 and 2 * max(Counter(map(apart, hosts)).values()) <= len(hosts)
+
+
+def permutation(hosts: Sequence[int], apart: Callable[[int], int], rng: random.Random) -> list[int]:
+    """One target per host (in index order), each host a target once, no host sending inside its own class `apart(host)`.
+
+    Classes are T0 groups for a cross-group permutation and single hosts for a plain derangement. Starts from a rotation by
+    the largest class, which is valid whenever any permutation is, and mixes it with random transpositions that keep it
+    valid. ValueError when none is possible (`can_permute`).
+    """
+    if not can_permute(hosts, apart):
+        raise ValueError("no such permutation: one class holds more than half of the hosts")
+    order = sorted(hosts, key=lambda host: (apart(host), host))
+    largest = max(Counter(map(apart, hosts)).values())
+    targets = [order[(place + largest) % len(order)] for place in range(len(order))]
+    for _ in range(SWAPS_PER_HOST * len(order)):
+        one, other = rng.sample(range(len(order)), 2)
+        if apart(order[one]) != apart(targets[other]) and apart(order[other]) != apart(targets[one]):
+            targets[one], targets[other] = targets[other], targets[one]
+    by_host = dict(zip(order, targets, strict=True))
+    return [by_host[host] for host in sorted(hosts)]

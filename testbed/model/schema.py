@@ -1,0 +1,258 @@
+"""The sections of a scenario that describe the fabric, the transport and the measuring: their keys, ranges and defaults.
+
+Traffic (workload, faults, expect) is in `traffic.py`; what only several sections together can say is in `checks.py`.
+Each function reads one section and returns its frozen dataclass; it raises `Refused` or `Reported` (see `fields.py`).
+Keys that DESIGN 4.2 lists and this version does not build are refused by name: nothing is silently ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from testbed.model import fields, framing, timing
+from testbed.model import tree as t
+from testbed.model.fields import Key, Problems, Refused
+from testbed.model.scenario import (
+    LinkSpec,
+    MeasureSpec,
+    Routing,
+    ScaleSpec,
+    SwitchSpec,
+    TopologySpec,
+    TransportKind,
+    TransportSpec,
+)
+
+NS, US, MS, S = 1, 10**3, 10**6, 10**9
+KBIT, GBIT = 10**3, 10**9
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+MAX_NODES_PER_KIND = 0x1000  # uSIDs per kind of node in the plan: a base and 12 bits (usid.py)
+MAX_LINKS = 2**15  # one machine carries no more; also keeps a mistyped number from laying out a billion links
+MTU_MIN, MTU_MAX = 1280, 65535  # IPv6 asks for 1280 (RFC 8200 section 5); a veth takes no more than 65535
+DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also a folder below results/
+
+TOPOLOGY = (
+    Key("planes", fields.integer(1, 64)),
+    Key("t0_groups", fields.integer(1, MAX_NODES_PER_KIND)),
+    Key("t1_per_plane", fields.integer(1, MAX_NODES_PER_KIND)),
+    Key("hosts_per_t0", fields.integer(1, MAX_NODES_PER_KIND)),
+)
+
+
+def name(tree: t.Tree, path: str) -> str:
+    text = fields.text(tree, path)
+    if not NAME.fullmatch(text):
+        raise Refused(
+            f"{t.describe(tree)} is no name", "letters, digits, '.', '_' and '-', at most 64, a letter or digit first"
+        )
+    return text
+
+
+def topology(tree: t.Tree, path: str, problems: Problems) -> TopologySpec:
+    spec = TopologySpec(**fields.section(tree, path, TOPOLOGY, problems))
+    if spec.hosts > MAX_NODES_PER_KIND:
+        raise Refused(f"{spec.hosts} hosts; the uSID plan has room for {MAX_NODES_PER_KIND}")
+    links = spec.planes * (spec.hosts + spec.t0_groups * spec.t1_per_plane)
+    if links > MAX_LINKS:
+        raise Refused(f"{links} links; at most {MAX_LINKS} fit on one machine")
+    return spec
+
+
+# A plane cannot be without delay: the base round trip is the unit of every `_rtts` metric, and without it less than a frame
+# is in flight (DESIGN 1).
+_delay = fields.time(1 * US, 60 * S)
+
+
+def links(tree: t.Tree, path: str, problems: Problems, planes: int | None) -> LinkSpec:
+    """`planes` is None when the topology is broken; a list of delays is then not counted."""
+
+    def delay(tree: t.Tree, path: str) -> tuple[int, ...]:
+        if not isinstance(tree, t.Sequence):
+            return (_delay(tree, path),) * (planes or 1)
+        delays = fields.items(tree, path, _delay, problems)
+        if None in delays:
+            raise fields.Reported
+        if planes is not None and len(delays) != planes:
+            raise Refused(f"{len(delays)} delays for {planes} planes", "one time for all planes, or a list with one per plane")
+        return tuple(delays)
+
+    rate = fields.rate(1 * KBIT, 1000 * GBIT)
+    keys = (
+        Key("rate", rate),
+        Key("fabric_rate", rate, None),
+        Key("delay", delay),
+        Key("mtu", fields.integer(MTU_MIN, MTU_MAX), 4500),  # 4096-byte payloads plus headers, with room to spare
+        Key("overhead", fields.size(0, KIB), framing.DEFAULT_OVERHEAD_BYTES),
+    )
+    values = fields.section(tree, path, keys, problems)
+    fabric_rate = values["fabric_rate"] or values["rate"]
+    return LinkSpec(values["rate"], fabric_rate, values["delay"], values["mtu"], values["overhead"])
+
+
+# Thresholds in full frames (DESIGN 4.2), about a third of UEC's fractions (mrc-facts 3.6: ECN 0.2 to 0.8 of a plane's BDP,
+# trim at 1, at 1.5 on the last hop) of the 24 frames that a 100 Gbit/s plane holds at 8 us: an even spray under the default
+# window of 1.5 BDP queues about 3 frames per port, so more than that means that something is uneven.
+SWITCH = (
+    Key("trimming", fields.boolean, True),
+    Key("ecn", fields.boolean, True),
+    Key("ecn_min", fields.threshold, Fraction(2)),
+    Key("ecn_max", fields.threshold, Fraction(6)),
+    Key("trim", fields.threshold, Fraction(8)),
+    Key("trim_last_hop", fields.threshold, Fraction(12)),
+    Key("trim_size", fields.size(framing.TRIM_MIN_BYTES, 4 * KIB), 128),  # SONiC's default (mrc-facts 3.6)
+)
+
+
+def switch(tree: t.Tree, path: str, problems: Problems, frame: int) -> SwitchSpec:
+    """`frame`: charged bytes of a full frame, what a plain threshold counts in."""
+    values = fields.section(tree, path, SWITCH, problems)
+    as_bytes = {
+        key: round(value * frame) if isinstance(value, Fraction) else value
+        for key, value in values.items()
+        if key in ("ecn_min", "ecn_max", "trim", "trim_last_hop")
+    }
+    before = len(problems.found)
+    for key in ("trim", "trim_last_hop"):
+        if as_bytes[key] < frame:
+            message = (
+                f"{as_bytes[key]} bytes is less than one full frame ({frame} charged bytes): nothing would ever pass whole"
+            )
+            problems.add(t.locate(tree, key), fields.join(path, key), message)
+    if as_bytes["ecn_min"] > as_bytes["ecn_max"]:
+        message = f"ecn_min ({as_bytes['ecn_min']} bytes) is above ecn_max ({as_bytes['ecn_max']} bytes)"
+        problems.add(t.locate(tree, "ecn_min"), fields.join(path, "ecn_min"), message)
+    if len(problems.found) > before:
+        raise fields.Reported
+    return SwitchSpec(
+        trimming=values["trimming"],
+        ecn=values["ecn"],
+        ecn_min_bytes=as_bytes["ecn_min"],
+        ecn_max_bytes=as_bytes["ecn_max"],
+        trim_bytes=as_bytes["trim"],
+        trim_last_hop_bytes=as_bytes["trim_last_hop"],
+        trim_size=values["trim_size"],
+    )
+
+
+ROUTINGS_LATER = ("ecmp", "bgp")
+_routing_kind = fields.choice([kind.value for kind in Routing], ROUTINGS_LATER)
+ROUTING_LATER = {key: f"routing.{key}" for key in ("keepalive", "hold", "bfd", "hash_policy", "hash_seed")}
+
+
+def routing(tree: t.Tree, path: str, problems: Problems) -> Routing:
+    """A word, or a mapping with `kind`."""
+    if isinstance(tree, t.Mapping):
+        values = fields.section(tree, path, (Key("kind", _routing_kind),), problems, ROUTING_LATER)
+        return Routing(values["kind"])
+    return Routing(_routing_kind(tree, path))
+
+
+POLICIES = ("mrc", "oblivious", "single_path")
+TRANSPORT_LATER = {
+    "ev_list": "an explicit EV list",
+    "denylist": "the denylist",
+    "replacement": "the choice of replacement plane",
+    "backpressure": "responder back-pressure",
+}
+
+
+def _policy(tree: t.Tree, path: str) -> str:
+    if isinstance(tree, t.Scalar) and ".py:" in tree.text:
+        raise Refused("a policy of your own is not available in this version", f"available: {', '.join(POLICIES)}")
+    return str(fields.choice(POLICIES, ("reps",))(tree, path))
+
+
+def _qps(tree: t.Tree, path: str) -> int:
+    count: int = fields.integer(1, 2**16)(tree, path)
+    if count > 1:
+        raise Refused(f"{count} QPs per flow are not available in this version", "1 is")
+    return count
+
+
+def _active_evs(tree: t.Tree, _path: str) -> int:
+    if isinstance(tree, t.Scalar) and tree.text == "all":
+        return 0
+    raise Refused("a backup set of EVs is not available in this version", "`active_evs: all` is")
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A window as written: whole frames, or bytes; both 0 for `auto`."""
+
+    frames: int = 0
+    size: int = 0
+
+
+def _window(tree: t.Tree, path: str) -> _Window:
+    if isinstance(tree, t.Scalar) and tree.text == "auto":
+        return _Window()
+    value = fields.threshold(tree, path)
+    if isinstance(value, int):
+        return _Window(size=value)
+    if value.denominator != 1:
+        raise Refused(f"a window is a whole number of frames, found {t.describe(tree)}")
+    return _Window(frames=int(value))
+
+
+TRANSPORT = (
+    Key("kind", fields.choice([kind.value for kind in TransportKind], ("rc", "tcp", "mptcp")), "mrc"),
+    Key("payload", fields.size(64, 64 * KIB), DEFAULT_PAYLOAD),
+    Key("qps", _qps, 1),
+    Key("evs", fields.integer(1, 2**16), 128),  # the paper's NICs hold 128 to 256 (mrc-facts 3.5)
+    Key("active_evs", _active_evs, 0),
+    Key("policy", _policy, "mrc"),
+    Key("cc", fields.choice(("fixed",), ("nscc", "none", "dcqcn", "cubic", "bbr")), "fixed"),
+    Key("window", _window, _Window()),
+    Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
+    Key("probes", fields.boolean, True),
+    Key("reshuffle", fields.boolean, True),
+)
+
+
+def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
+    values = fields.section(tree, path, TRANSPORT, problems, TRANSPORT_LATER)
+    window: _Window = values.pop("window")
+    if window.size % values["payload"]:
+        message = f"{window.size} bytes are not a whole number of {values['payload']}-byte payloads"
+        problems.add(t.locate(tree, "window"), fields.join(path, "window"), message)
+        raise fields.Reported
+    frames = window.frames or window.size // values["payload"]
+    return TransportSpec(**{**values, "kind": TransportKind(values["kind"])}, window_frames=frames)
+
+
+def measure(tree: t.Tree, path: str, problems: Problems, links: LinkSpec | None) -> MeasureSpec:
+    """`links` gives the default of `drain`; None when that section is broken."""
+    drain = timing.default_drain_ns(links) if links else 0
+    keys = (
+        Key("warmup", fields.time(0, 3600 * S), 2 * S),
+        Key("duration", fields.time(100 * MS, 24 * 3600 * S), 20 * S),
+        Key("interval", fields.time(10 * MS, 60 * S), 100 * MS),
+        Key("drain", fields.time(0, 3600 * S), drain),
+    )
+    values = fields.section(tree, path, keys, problems)
+    spec = MeasureSpec(values["warmup"], values["duration"], values["interval"], values["drain"])
+    before = len(problems.found)
+    if spec.warmup_ns >= spec.duration_ns:
+        message = "the warm-up takes the whole duration: nothing is left to measure"
+        problems.add(t.locate(tree, "warmup"), fields.join(path, "warmup"), message, "duration includes the warm-up")
+    elif spec.interval_ns > spec.duration_ns - spec.warmup_ns:
+        message = "the interval is longer than the measuring window"
+        problems.add(t.locate(tree, "interval"), fields.join(path, "interval"), message, "the window is [warmup, duration]")
+    if len(problems.found) > before:
+        raise fields.Reported
+    return spec
+
+
+SCALE = (
+    Key("link", fields.rate(1 * KBIT, 10_000 * GBIT)),
+    Key("rtt", fields.time(1 * NS, 60 * S)),
+)
+
+
+def scale(tree: t.Tree, path: str, problems: Problems) -> ScaleSpec:
+    values = fields.section(tree, path, SCALE, problems)
+    return ScaleSpec(values["link"], values["rtt"])

@@ -1,0 +1,72 @@
+"""Round trips, frames in flight and the window they call for: the units results are given in."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from testbed.model import framing
+from testbed.model.scenario import LinkSpec, Scenario
+
+NS_PER_S = 10**9
+MIN_WINDOW_FRAMES = 8  # below it one late SACK idles the sender and marks mean nothing (DESIGN 1, 7)
+WINDOW_BDPS = Fraction(3, 2)
+DRAIN_NS = 10 * NS_PER_S  # DESIGN 4.2: 10 s plus 20 base round trips
+DRAIN_RTTS = 20
+
+
+def round_trip_ns(links: LinkSpec) -> int:
+    """The computed base round trip: twice the slowest plane's delay.
+
+    The shapers add nothing: every port is a token bucket whose burst holds at least one full frame, so an isolated frame
+    passes at once (DESIGN 4.4), and its SACK too.
+    """
+    return 2 * max(links.delay_ns)
+
+
+def rtt_base_ns(scenario: Scenario) -> int:
+    """`rtt_base_ms` in ns, as computed before it is confirmed by one WRITE per plane."""
+    return round_trip_ns(scenario.links)
+
+
+def default_drain_ns(links: LinkSpec) -> int:
+    """How long messages under way may finish after the window (DESIGN 4.2)."""
+    return DRAIN_NS + DRAIN_RTTS * round_trip_ns(links)
+
+
+def bdp_frames_per_plane(scenario: Scenario) -> tuple[Fraction, ...]:
+    """Full frames in flight on each plane at line rate: host port rate x that plane's round trip / charged frame."""
+    links = scenario.links
+    frame_bits = 8 * framing.charged_bytes(scenario.transport.payload, links.overhead_bytes)
+    return tuple(Fraction(links.rate_bps * 2 * delay, NS_PER_S * frame_bits) for delay in links.delay_ns)
+
+
+def bdp_frames(scenario: Scenario) -> float:
+    """Full frames in flight of a host that fills all its planes."""
+    return float(sum(bdp_frames_per_plane(scenario)))
+
+
+def default_window_frames(scenario: Scenario) -> int:
+    """The window per destination when the scenario leaves it open: 1.5 BDP of all planes, at least 8 frames.
+
+    UEC starts cwnd at max_wnd = 1.5 x BDP (mrc-facts 3.6): one BDP fills the planes, the other half rides out SACK
+    batching and a plane whose packets wait in a queue. Per-plane round trips are summed, because the rotation puts the same
+    number of packets on each plane and the slow plane's must be out while the fast one's return. More is no help: what
+    exceeds the BDP waits in the fabric. 1.5 x BDP leaves half a plane's BDP waiting per port: 3 frames at the 24-frame BDP
+    of the reference (DESIGN 1), inside the default ECN ramp (2 to 6) and below the default trim limit (8).
+    """
+    return max(MIN_WINDOW_FRAMES, round(WINDOW_BDPS * sum(bdp_frames_per_plane(scenario))))
+
+
+def window_frames(scenario: Scenario) -> int:
+    """The window in force: the scenario's own, or the default."""
+    return scenario.transport.window_frames or default_window_frames(scenario)
+
+
+def default_window_bytes(scenario: Scenario) -> int:
+    """`default_window_frames` in payload bytes, as the endpoint counts them."""
+    return default_window_frames(scenario) * scenario.transport.payload
+
+
+def window_bytes(scenario: Scenario) -> int:
+    """The window in force in payload bytes."""
+    return window_frames(scenario) * scenario.transport.payload

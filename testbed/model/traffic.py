@@ -1,0 +1,202 @@
+"""The sections of a scenario that say what happens in the fabric: workload, faults and expectations.
+
+As in `schema.py`, each function reads one entry and raises `Refused` or `Reported`; hosts, links and times are compared
+with the other sections in `checks.py`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from testbed.model import fields, units
+from testbed.model import tree as t
+from testbed.model.fields import Key, Problems, Refused
+from testbed.model.metrics import METRICS, OPERATORS
+from testbed.model.scenario import Expectation, FaultAction, FaultSpec, LinkSelector, WorkloadKind, WorkloadSpec
+from testbed.model.schema import GIB, MAX_NODES_PER_KIND, S, name
+from testbed.model.topology import Tier
+
+_TIME = fields.time(0, 24 * 3600 * S)
+_WORKLOAD_KINDS = fields.choice(
+    [kind.value for kind in WorkloadKind], ("incast", "all_to_all", "ring_allreduce", "training", "poisson")
+)
+_HOST = re.compile(r"h(0|[1-9][0-9]{0,5})")
+_HOST_RANGE = re.compile(r"h(0|[1-9][0-9]{0,5})-h(0|[1-9][0-9]{0,5})")
+
+COMMON = (
+    Key("kind", _WORKLOAD_KINDS),
+    Key("message", fields.size(1, 1 * GIB)),
+    Key("depth", fields.integer(1, 256), 2),  # DESIGN 4.2: one message on the wire while the next is posted
+    Key("start", _TIME, 0),
+    Key("stop", _TIME, None),
+    Key("job", name, ""),
+)
+
+
+def workload(tree: t.Tree, path: str, problems: Problems, hosts: int | None) -> WorkloadSpec:
+    """One job; `job` is empty where the scenario names none, and `load` names it.
+
+    `hosts` is how many hosts the topology has; None when that is broken, and names are then not looked up.
+    """
+    if not isinstance(tree, t.Mapping):
+        raise Refused(f"expected a mapping such as {{kind: permutation, message: 1MiB}}, found {t.describe(tree)}")
+    if "kind" not in tree.entries:
+        raise Refused("a workload needs a kind", f"one of {', '.join(kind.value for kind in WorkloadKind)}")
+    first: fields.Values = {}
+    fields.attempt(_WORKLOAD_KINDS, tree.entries["kind"], fields.join(path, "kind"), first, "kind", problems)
+    if not first:
+        raise fields.Reported
+    kind = WorkloadKind(first["kind"])
+
+    def one_host(tree: t.Tree, path: str) -> int:
+        return _host(tree, path, hosts)
+
+    def host_set(tree: t.Tree, path: str) -> tuple[int, ...]:
+        return _hosts(tree, path, hosts, problems)
+
+    everyone = tuple(range(hosts or 0))
+    own = {
+        WorkloadKind.PERMUTATION: (Key("hosts", host_set, everyone), Key("cross_group", fields.boolean, True)),
+        WorkloadKind.STREAM: (Key("from", one_host), Key("to", one_host)),
+    }
+    values = fields.section(tree, path, (*COMMON, *own[kind]), problems)
+    if values["stop"] is not None and values["stop"] <= values["start"]:
+        problems.add(t.locate(tree, "stop"), fields.join(path, "stop"), "a workload cannot stop before it starts")
+        raise fields.Reported
+    if kind is WorkloadKind.STREAM and values["from"] == values["to"]:
+        problems.add(t.locate(tree, "to"), fields.join(path, "to"), "a host cannot send to itself")
+        raise fields.Reported
+    return WorkloadSpec(
+        kind=kind,
+        message=values["message"],
+        depth=values["depth"],
+        start_ns=values["start"],
+        stop_ns=values["stop"],
+        job=values["job"],
+        hosts=values.get("hosts", ()),
+        cross_group=values.get("cross_group", True),
+        source=values.get("from"),
+        target=values.get("to"),
+    )
+
+
+def _host(tree: t.Tree, path: str, hosts: int | None) -> int:
+    match = _HOST.fullmatch(fields.text(tree, path))
+    if match is None:
+        raise Refused(f"expected a host such as h0, found {t.describe(tree)}")
+    return _existing(int(match[1]), hosts)
+
+
+def _existing(index: int, hosts: int | None) -> int:
+    if hosts is not None and index >= hosts:
+        raise Refused(f"there is no host h{index}", f"the topology has h0 to h{hosts - 1}")
+    return index
+
+
+def _hosts(tree: t.Tree, path: str, hosts: int | None, problems: Problems) -> tuple[int, ...]:
+    """`all`, a range `h0-h7` or a list of names, as sorted indices."""
+    if isinstance(tree, t.Mapping):
+        raise Refused(f"expected `all`, a range such as h0-h7 or a list of hosts, found {t.describe(tree)}")
+    if isinstance(tree, t.Sequence):
+        found = fields.items(tree, path, lambda item, here: _host(item, here, hosts), problems)
+        if None in found:
+            raise fields.Reported
+        twice = [index for place, index in enumerate(found) if index in found[:place]]
+        if twice:
+            raise Refused(f"h{twice[0]} is listed twice")
+        return tuple(sorted(found))
+    text = fields.text(tree, path)
+    if text == "all":
+        return tuple(range(hosts or 0))
+    match = _HOST_RANGE.fullmatch(text)
+    if match is None:
+        raise Refused(f"expected `all`, a range such as h0-h7 or a list of hosts, found {t.describe(tree)}")
+    first, last = int(match[1]), int(match[2])
+    if first > last:
+        raise Refused(f"the range {text} runs backwards")
+    return tuple(range(first, _existing(last, MAX_NODES_PER_KIND if hosts is None else hosts) + 1))
+
+
+FAULT_LATER = {
+    "switch": "a fault of a whole switch",
+    "plane": "a fault of a whole plane",
+    "host": "a fault of a host",
+    "until": "a repeated fault (until, period, duty)",
+    "period": "a repeated fault (until, period, duty)",
+    "duty": "a repeated fault (until, period, duty)",
+    "poisson_per_minute": "a random series of faults",
+    "side": "the choice of the side",
+    "ratio": "a fault with a ratio (loss, corrupt)",
+    "to": "a change of rate",
+}
+ACTIONS_LATER = ("loss", "corrupt", "rate", "flap", "reboot", "hang", "pause", "kill")
+SELECTOR = (
+    Key("tier", fields.choice([tier.value for tier in Tier]), None),
+    Key("plane", fields.integer(0, 63), None),
+    Key("switch", fields.text, None),
+    Key("count", fields.integer(1, 2**15), None),
+)
+
+
+def fault(tree: t.Tree, path: str, problems: Problems) -> FaultSpec:
+    """One fault: an action, a place, a time."""
+
+    def selector(tree: t.Tree, path: str) -> LinkSelector:
+        return _selector(tree, path, problems)
+
+    keys = (
+        Key("at", _TIME),
+        Key("link", selector, None),
+        Key("action", fields.choice([action.value for action in FaultAction], ACTIONS_LATER)),
+        Key("for", fields.time(1, 24 * 3600 * S), None),
+        Key("direction", fields.choice(("both", "forward", "backward")), None),
+    )
+    values = fields.section(tree, path, keys, problems, FAULT_LATER)
+    if values["link"] is None:
+        raise Refused("a fault needs a place", 'for example link: "p0t0-0:p0t1-2", or link: {tier: t0-t1, count: 1}')
+    action = FaultAction(values["action"])
+    if action is FaultAction.DOWN and values["direction"] not in (None, "both"):
+        message = "`down` takes no direction: both ends lose the carrier"
+        problems.add(t.locate(tree, "direction"), fields.join(path, "direction"), message, "blackhole takes one")
+        raise fields.Reported
+    return FaultSpec(action, values["at"], values["for"], values["link"], values["direction"] or "both", tree.place.line)
+
+
+def _selector(tree: t.Tree, path: str, problems: Problems) -> LinkSelector:
+    """`"a:b"`, or a mapping of which at least tier, plane or switch is given."""
+    if isinstance(tree, t.Mapping):
+        values = fields.section(tree, path, SELECTOR, problems)
+        if values["tier"] is None and values["plane"] is None and values["switch"] is None:
+            raise Refused("this selects every link of the fabric", "give tier, plane or switch")
+        return LinkSelector(**values)
+    expected = 'expected two node names "a:b" or a mapping such as {tier: t0-t1, count: 1}'
+    if not isinstance(tree, t.Scalar):
+        raise Refused(f"{expected}, found {t.describe(tree)}")
+    ends = tree.text.split(":")
+    if len(ends) != 2 or not all(end.strip() == end and end for end in ends):
+        raise Refused(f"{expected}, found {t.describe(tree)}")
+    return LinkSelector(ends=(ends[0], ends[1]))
+
+
+_EXPECTATION = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*([<>=!~]+)\s*(\S+)\s*")
+
+
+def expectation(tree: t.Tree, path: str) -> Expectation:
+    """`metric op value`: a metric of `summary.json`, one of the operators, a plain number."""
+    form = "expected `metric op value` such as goodput_ratio >= 0.97"
+    if not isinstance(tree, t.Scalar):
+        raise Refused(f"{form}, found {t.describe(tree)}")
+    match = _EXPECTATION.fullmatch(fields.text(tree, path))
+    if match is None:
+        raise Refused(f"{form}, found {t.describe(tree)}")
+    metric, op, value = match.groups()
+    if metric not in METRICS:
+        raise Refused(
+            f"there is no metric {units.shown(metric)}", fields.close(metric, METRICS) or "testbed/model/metrics.py lists them"
+        )
+    if op not in OPERATORS:
+        raise Refused(f"{units.shown(op)} is no operator", f"one of {', '.join(OPERATORS)}")
+    try:
+        return Expectation(f"{metric} {op} {value}", metric, op, float(units.number(value)))
+    except ValueError as error:
+        raise Refused(str(error)) from error
