@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """The one entry point: a scenario name in, a results folder out. Everything is in testbed/run; see --help."""
 
 import sys

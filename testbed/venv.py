@@ -28,6 +28,6 @@ def enter(arguments: list[str]) -> None:
     if absent:
         sys.stderr.write(f"no {home} and this Python ({sys.executable}) lacks {', '.join(absent)}: run `make setup` first\n")
         sys.exit(MISSING_CAPABILITY)
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this very line runs in whatever Python there is
         sys.stderr.write(f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}: run `make setup` first\n")
         sys.exit(MISSING_CAPABILITY)

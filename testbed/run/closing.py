@@ -23,7 +23,9 @@ def lines(result: Result) -> list[str]:
     metrics = summary["metrics"]
     fidelity = summary["fidelity"]
     found = [f"{summary['scenario']} {summary['run_id']}: {summary['status']}"]
-    figures = [f"{label} {_number(metrics[name])} {unit}".rstrip() for name, label, unit in SHOWN if metrics.get(name) is not None]
+    figures = [
+        f"{label} {_number(metrics[name])} {unit}".rstrip() for name, label, unit in SHOWN if metrics.get(name) is not None
+    ]
     if figures:
         found.append("  " + ", ".join(figures))
     for expectation in summary["expectations"]:

@@ -168,4 +168,4 @@ def _not_yet(options: argparse.Namespace) -> ExitStatus:
 
 
 def _wrong(what: str, message: str, hint: str) -> ScenarioError:
-    return ScenarioError([Problem("paths" if not what else what, 0, "", message, hint)])
+    return ScenarioError([Problem(what or "paths", 0, "", message, hint)])

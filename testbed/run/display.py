@@ -1,4 +1,4 @@
-"""What a person sees on standard error while a run goes: two live lines on a terminal, a plain line every few seconds elsewhere."""
+"""What a person sees on standard error during a run: two live lines on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def live_lines(view: View) -> list[str]:
     done = min(1.0, view.elapsed_s / view.duration_s) if view.duration_s else 1.0
     bar = "#" * int(done * BAR_WIDTH)
     planes = "  ".join(f"p{plane} {rate(bps)}" for plane, bps in enumerate(view.plane_bps))
-    return [
+    total = (
         f"[{bar:<{BAR_WIDTH}}] {view.elapsed_s:5.1f}/{view.duration_s:g} s  goodput {rate(view.goodput_bps)}"
-        f"  messages {view.messages}  retransmitted {view.retransmissions}  cpu {view.busy:.0%}  lag {view.lag_ms:.1f} ms",
-        f"sent by plane: {planes}  faults: {', '.join(view.faults) or 'none'}",
-    ]
+        f"  messages {view.messages}  retransmitted {view.retransmissions}  cpu {view.busy:.0%}  lag {view.lag_ms:.1f} ms"
+    )
+    return [total, f"sent by plane: {planes}  faults: {', '.join(view.faults) or 'none'}"]
 
 
 def plain_line(view: View) -> str:

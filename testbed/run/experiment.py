@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from testbed.errors import ExitStatus, MissingCapability, Problem, RunError, ScenarioError, TestbedError
 from testbed.fabric import doctor, sandbox

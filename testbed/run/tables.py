@@ -20,9 +20,11 @@ from testbed.run import match
 from testbed.run.records import read
 from testbed.run.telemetry import COUNTERS, CPU_WHO, LEVELS
 
+# Codes of the raw records, in order; tests/unit/test_run_tables.py holds them against the transport's own.
 FATES = ("unknown", "acknowledged", "trimmed", "lost")
 REASONS = ("", "later_same_path", "reorder_window", "rto", "probe", "port_down")
 EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED", "UNKNOWN")
+EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow")
 ROLES = ("sender", "receiver")
 OK, CORRUPT = 1, 2  # a message's verdict
 CE, DUPLICATE, TRIMMED = 1, 2, 8 | 16  # the receiver's flags
@@ -144,7 +146,7 @@ def events(source: Source) -> pd.DataFrame:
                     "plane": ev >> PLANE_SHIFT,
                     "before": names[states["before"].to_numpy()],
                     "after": names[states["after"].to_numpy()],
-                    "reason": _ev_reason(states["reason"].to_numpy()),
+                    "reason": np.asarray(EV_CAUSES, dtype=object)[states["reason"].to_numpy()],
                 }
             )
         )

@@ -84,9 +84,7 @@ class Telemetry:
         self._last_ns = now_ns
         counters = self._source.read_ports(now_ns)
         names = (*COUNTERS, *LEVELS)
-        self._ports.write(
-            [(now_ns, number, *(getattr(port, name) for name in names)) for number, port in enumerate(counters)]
-        )
+        self._ports.write([(now_ns, number, *(getattr(port, name) for name in names)) for number, port in enumerate(counters)])
         self._rates(counters, elapsed_ns)
         self._processors(now_ns, elapsed_ns, lags_ns)
 

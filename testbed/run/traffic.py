@@ -119,7 +119,9 @@ class _Traffic:
 
     def run(self) -> None:
         links = self._topology.links
-        self._display.say(f"building {len(self._topology.hosts)} hosts, {len(self._topology.switches)} switches, {len(links)} links")
+        self._display.say(
+            f"building {len(self._topology.hosts)} hosts, {len(self._topology.switches)} switches, {len(links)} links"
+        )
         began = time.monotonic()
         fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME)
         fabric.up()
