@@ -1,0 +1,127 @@
+"""What the runner tells one host, read from its JSON plan file. Not the scenario: everything is resolved already.
+
+Addresses stay text and `inner` becomes 16 bytes; rates in bit/s, sizes in bytes, times in nanoseconds after t0.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class PlanError(Exception):
+    """The plan file cannot be read or lacks something; the runner and this host disagree about its form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One NIC port; port p serves plane p. `sid` is the host's own uSID address there."""
+
+    plane: int
+    interface: str
+    rate_bps: int
+    sid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another host. `paths` holds (EV, plane, outer destination address)."""
+
+    host: str
+    index: int
+    inner: bytes
+    paths: tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One stream of messages this host sends or receives; `stop_ns` None means until told to stop."""
+
+    flow: int
+    source: str
+    target: str
+    message: int
+    depth: int
+    start_ns: int
+    stop_ns: int | None
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out."""
+
+    host: str
+    index: int
+    seed: int
+    records: Path
+    inner: bytes
+    ports: tuple[Port, ...]
+    overhead_bytes: int
+    interval_ns: int
+    kind: str
+    transport: Mapping[str, Any]
+    peers: tuple[Peer, ...]
+    flows: tuple[Flow, ...]
+
+    @property
+    def payload(self) -> int:
+        """Payload bytes per packet."""
+        return int(self.transport["payload"])
+
+    def peer_of(self, flow: Flow) -> Peer:
+        """The host at the other end of `flow`."""
+        other = flow.target if flow.source == self.host else flow.source
+        for peer in self.peers:
+            if peer.host == other:
+                return peer
+        raise PlanError(f"flow {flow.flow}: {other} is not among the peers of {self.host}")
+
+
+def read(path: Path) -> HostPlan:
+    """Read a plan file. Raises PlanError, which names what is missing or of the wrong form."""
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from error
+    except KeyError as error:
+        raise PlanError(f"{path}: key {error} is missing") from error
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"{path}: {error}") from error
+
+
+def parse(raw: Mapping[str, Any]) -> HostPlan:
+    """Build the plan from decoded JSON. Raises KeyError, TypeError or ValueError where it is malformed."""
+    transport = dict(raw["transport"])
+    kind = transport.pop("kind")
+    flows = tuple(Flow(**flow) for flow in raw["flows"])
+    for flow in flows:
+        if flow.message < 1 or flow.depth < 1:
+            raise ValueError(f"flow {flow.flow}: message and depth must be at least 1")
+    return HostPlan(
+        host=raw["host"],
+        index=raw["index"],
+        seed=raw["seed"],
+        records=Path(raw["records"]),
+        inner=_packed(raw["inner"]),
+        ports=tuple(Port(**port) for port in raw["ports"]),
+        overhead_bytes=raw["overhead_bytes"],
+        interval_ns=raw["interval_ns"],
+        kind=kind,
+        transport=transport,
+        peers=tuple(_peer(peer) for peer in raw["peers"]),
+        flows=flows,
+    )
+
+
+def _peer(raw: Mapping[str, Any]) -> Peer:
+    paths = tuple((path["ev"], path["plane"], path["address"]) for path in raw["paths"])
+    return Peer(raw["host"], raw["index"], _packed(raw["inner"]), paths)
+
+
+def _packed(address: str) -> bytes:
+    return socket.inet_pton(socket.AF_INET6, address)

@@ -1,0 +1,83 @@
+"""What the endpoint tells about each packet: one row per event, and per flow the sums that samples and messages need.
+
+`packet`, `received` and `ev_state` are closures bound once: they run for every packet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from testbed.host.records import RecordFiles
+
+RECEIVED_DUPLICATE = 2
+RECEIVED_TRIMMED = 8
+NOT_PLACED = RECEIVED_DUPLICATE | RECEIVED_TRIMMED
+FATE_ACKNOWLEDGED = 1
+
+PSN_MASK = 0xFFFFFF
+
+
+class Arrivals:
+    """What has been placed for one receiving QP: bytes per plane, packets, and when each outstanding message began."""
+
+    __slots__ = ("_first", "_per_message", "_psn", "packets", "placed")
+
+    def __init__(self, planes: int, depth: int, packets_per_message: int) -> None:
+        self.placed = [0] * planes  # payload bytes since the last sample
+        self.packets = 0
+        self._per_message = packets_per_message
+        self._psn = 0  # of the first packet of the oldest message not yet delivered
+        self._first = [0] * depth
+
+    def anchor(self, psn: int) -> None:
+        """The next message delivered starts at `psn`."""
+        self._psn = psn & PSN_MASK
+        self._first = [0] * len(self._first)
+
+    def note(self, psn: int, size: int, plane: int, now: int) -> None:
+        """A packet was placed for the first time."""
+        self.packets += 1
+        self.placed[plane] += size
+        message = ((psn - self._psn) & PSN_MASK) // self._per_message
+        first = self._first
+        if message < len(first) and not first[message]:
+            first[message] = now
+
+    def delivered(self) -> int:
+        """The oldest message is complete: when its first byte was placed, 0 if that was never seen."""
+        self._psn = (self._psn + self._per_message) & PSN_MASK
+        self._first.append(0)
+        return self._first.pop(0)
+
+    def under_way(self) -> list[int]:
+        """When each message not yet delivered began, in order; 0 for those that have not."""
+        return list(self._first)
+
+
+class Recorder:
+    """The `Recorder` of the transport's contract."""
+
+    packet: Callable[[int, int, int, int, int, int, int, int, int, int], None]
+    received: Callable[[int, int, int, int, int, int, int], None]
+    ev_state: Callable[[int, int, int, int, int, int], None]
+
+    def __init__(self, files: RecordFiles, planes: Sequence[int]) -> None:
+        self.files = files
+        self.planes = tuple(planes)
+        self.arrivals: dict[int, Arrivals] = {}  # by local QP number
+        self.packet = files.packets.row
+        self.ev_state = files.ev_states.row
+        self.received = _received(files.received.row, self.arrivals)
+
+
+def _received(row: Callable[..., None], arrivals: dict[int, Arrivals]) -> Callable[[int, int, int, int, int, int, int], None]:
+    find = arrivals.get
+
+    def received(placed_ns: int, qp: int, psn: int, ev: int, size: int, flags: int, plane: int) -> None:
+        row(placed_ns, qp, psn, ev, size, flags, plane)
+        if not flags & NOT_PLACED:
+            flow = find(qp)
+            if flow is not None:
+                flow.note(psn, size, plane, placed_ns)
+
+    return received

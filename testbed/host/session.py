@@ -1,0 +1,255 @@
+"""One host's life as the runner steers it: ready, connect, calibrate, start, stop, quit (the messages on the channel).
+
+Holds what the host consists of and decides; moving packets is the loop's business.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from testbed.host.calibration import Calibration
+from testbed.host.control import Control, ControlError
+from testbed.host.flows import ReceiverFlow, Remote, SenderFlow
+from testbed.host.memory import Content, Region
+from testbed.host.nic import MakeNic
+from testbed.host.plan import Flow, HostPlan
+from testbed.host.recorder import Arrivals, Recorder
+from testbed.host.records import FLUSH_NS, RecordFiles
+from testbed.host.samples import Sampler, planes_of
+from testbed.host.workloads import Workloads
+
+PROGRESS_NS = 500_000_000
+
+
+class Phase(Enum):
+    """Where the host stands. Each message is allowed in some phases only."""
+
+    READY = "ready"
+    CONNECTED = "connected"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DONE = "done"
+
+
+ALLOWED: dict[str, frozenset[Phase]] = {
+    "connect": frozenset({Phase.READY}),
+    "calibrate": frozenset({Phase.CONNECTED}),
+    "start": frozenset({Phase.CONNECTED}),
+    "stop": frozenset({Phase.CONNECTED, Phase.RUNNING}),
+    "quit": frozenset({Phase.READY, Phase.CONNECTED, Phase.RUNNING, Phase.STOPPED}),
+}
+
+
+class Session:
+    """Everything one host is made of. `deadline` is the session's next timer, absolute ns."""
+
+    def __init__(self, plan: HostPlan, control: Control, make_nic: MakeNic, now: int) -> None:
+        self.plan = plan
+        self.control = control
+        self.phase = Phase.READY
+        self.files = RecordFiles(plan.records)
+        planes = [port.plane for port in plan.ports]
+        self.recorder = Recorder(self.files, planes)
+        self.nic = make_nic(plan, self.recorder)
+        self.endpoint = self.nic.endpoint
+        self.extra_counters: Callable[[], dict[str, int]] = dict  # the loop adds the socket's
+        self._plane_of = {ev: plane for peer in plan.peers for ev, plane, _ in peer.paths}
+        longest = max((flow.message for flow in plan.flows), default=0)
+        self._content = Content(plan.seed, max(longest, plan.payload))
+        self._ready: list[dict[str, int | None]] = []
+        senders: list[SenderFlow] = []
+        receivers: list[ReceiverFlow] = []
+        for flow in plan.flows:
+            if flow.source == plan.host:
+                senders.append(self._sender(flow))
+            else:
+                receivers.append(self._receiver(flow, planes_of(planes)))
+        self.workloads = Workloads(senders, receivers)
+        self._senders = {sender.flow.flow: sender for sender in senders}
+        self._receivers = {receiver.flow.flow: receiver for receiver in receivers}
+        self.sampler = Sampler(plan.interval_ns, self.recorder, self.endpoint, self.workloads, now)
+        self._calibration: Calibration | None = None
+        self._drained_told = False
+        self._flush_at = now + FLUSH_NS
+        self._progress_at = now + PROGRESS_NS
+        self.deadline = 0
+        self._update_deadline()
+
+    def announce(self) -> None:
+        """Tell the runner that this host is ready, and where its flows end."""
+        self.control.send({"type": "ready", "flows": self._ready})
+
+    def _sender(self, flow: Flow) -> SenderFlow:
+        qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
+        self._ready.append({"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": None, "va": None, "length": None})
+        return SenderFlow(flow, qp.number, self._content, self.endpoint, self.files.messages)
+
+    def _receiver(self, flow: Flow, planes: int) -> ReceiverFlow:
+        qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
+        region = Region(flow.depth, flow.message)
+        key = self.endpoint.register(region.view)
+        self._ready.append(
+            {"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": key.rkey, "va": key.address, "length": key.length}
+        )
+        arrivals = Arrivals(planes, flow.depth, -(-flow.message // self.plan.payload))
+        self.recorder.arrivals[qp.number] = arrivals
+        return ReceiverFlow(flow, qp.number, region, self._content, arrivals, self.files.messages)
+
+    # The runner's messages
+
+    def on_message(self, message: dict[str, Any], now: int) -> None:
+        """Obey one message. Raises ControlError when it is unknown, malformed or out of turn."""
+        kind = message["type"]
+        allowed = ALLOWED.get(kind)
+        if allowed is None:
+            raise ControlError(f"unknown message {kind!r}")
+        if self.phase not in allowed or (self._calibration is not None and kind != "quit"):
+            raise ControlError(f"message {kind!r} while {'calibrating' if self._calibration else self.phase.value}")
+        try:
+            if kind == "connect":
+                self._connect(message["flows"])
+            elif kind == "calibrate":
+                self._calibrate(message["flow"], message["count"], now)
+            elif kind == "start":
+                self._start(message["t0_ns"], now)
+            elif kind == "stop":
+                self._stop()
+            else:
+                self.phase = Phase.DONE
+        except (KeyError, TypeError) as error:
+            raise ControlError(f"malformed {kind!r}: {type(error).__name__} {error}") from error
+        self._update_deadline()
+
+    def _connect(self, flows: list[dict[str, Any]]) -> None:
+        waiting = self._senders.keys() | self._receivers.keys()
+        for entry in flows:
+            flow = entry["flow"]
+            waiting.discard(flow)
+            end: SenderFlow | ReceiverFlow
+            if flow in self._senders:
+                sender = end = self._senders[flow]
+                sender.connect(Remote(entry["rkey"], entry["va"], entry["length"]))
+            else:
+                receiver = end = self._receivers[flow]
+                receiver.connect(entry["psn"])
+            self.endpoint.connect_qp(end.qp, entry["qpn"], entry["psn"])
+        if waiting:
+            raise ControlError(f"'connect' leaves out flows {sorted(waiting)}")
+        self.phase = Phase.CONNECTED
+        self.control.send({"type": "connected"})
+
+    def _calibrate(self, flow: int, count: int, now: int) -> None:
+        sender = self._senders[flow]
+        self._calibration = Calibration(
+            sender,
+            count,
+            payload=self.plan.payload,
+            endpoint=self.endpoint,
+            content=self._content,
+            packets=self.files.packets,
+            plane_of=self._plane_of,
+        )
+        self._calibration.post(now)
+        self._report_calibration()
+
+    def _report_calibration(self) -> None:
+        if self._calibration is not None and self._calibration.done:
+            self.control.send({"type": "calibrated", "rtts": self._calibration.rtts})
+            self._calibration = None
+
+    def _start(self, t0_ns: int, now: int) -> None:
+        self.workloads.start(t0_ns)
+        self.phase = Phase.RUNNING
+        self._progress_at = now + PROGRESS_NS
+
+    def _stop(self) -> None:
+        self.workloads.stop()
+        self.phase = Phase.STOPPED
+        self._report_drained()
+
+    def _report_drained(self) -> None:
+        if self.phase is Phase.STOPPED and not self._drained_told and self.workloads.drained:
+            self._drained_told = True
+            self.control.send({"type": "drained"})
+
+    # The endpoint's events and time
+
+    def on_events(self, now: int) -> None:
+        """Take what the endpoint reports."""
+        nic, workloads = self.nic, self.workloads
+        finished = False
+        for event in self.endpoint.events():
+            kind = type(event)
+            if kind is nic.immediate_received:
+                receiver = workloads.receivers[event.qp]
+                receiver.on_immediate(event.value, now)
+                if receiver.corrupt == 1 and receiver.problem:
+                    self._log(receiver.problem)
+                    receiver.problem = ""
+            elif kind is nic.write_complete:
+                if self._calibration is not None:
+                    self._calibration.on_complete(now)
+                    self._report_calibration()
+                else:
+                    workloads.senders[event.qp].on_complete(event.wr_id, now)
+                    finished = True
+            elif kind is nic.queue_pair_error:
+                self._log(f"QP {event.qp} is in error: {event.reason}")
+                workloads.failed(event.qp)
+                finished = True
+        if finished:
+            self._report_drained()
+
+    def on_timer(self, now: int) -> None:
+        """`deadline` has come: sample, flush, report, wake the workloads."""
+        start = self.workloads.deadline
+        if start is not None and start <= now:
+            self.workloads.on_timer(now)
+        if self.sampler.deadline <= now:
+            self.sampler.on_timer(now)
+        if self._flush_at <= now:
+            self.files.flush()
+            self._flush_at = now + FLUSH_NS
+        if self._progress_at <= now:
+            self._progress(now)
+            self._progress_at = now + PROGRESS_NS
+        self._update_deadline()
+
+    def _update_deadline(self) -> None:
+        deadline = min(self.sampler.deadline, self._flush_at, self._progress_at)
+        start = self.workloads.deadline
+        self.deadline = deadline if start is None else min(deadline, start)
+
+    def _progress(self, now: int) -> None:
+        if self.phase not in (Phase.RUNNING, Phase.STOPPED):
+            return
+        counters = self.endpoint.counters()
+        self.control.send(
+            {
+                "type": "progress",
+                "t_ns": now,
+                "placed_bytes": counters["placed_bytes"],
+                "acked_bytes": counters["acked_bytes"],
+                "packets_sent": counters["packets_sent"],
+                "retransmissions": counters["retransmissions"],
+                "messages": self.workloads.messages,
+                "lag_ns_max": self.sampler.lag.take_worst(),
+            }
+        )
+
+    def close(self) -> None:
+        """Write down what is incomplete and close the records. Once."""
+        self.endpoint.flush()
+        self.workloads.finish()
+        self.files.close()
+
+    def farewell(self) -> None:
+        """The last message: all counters."""
+        counters = self.endpoint.counters() | self.workloads.counters() | self.extra_counters()
+        self.control.send({"type": "bye", "counters": counters})
+
+    def _log(self, what: str) -> None:
+        print(f"{self.plan.host}: {what}", file=sys.stderr, flush=True)

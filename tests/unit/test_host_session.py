@@ -1,0 +1,353 @@
+"""Two hosts in one process, under a virtual clock: the runner's messages, flows, calibration, records."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.host.control import Control, ControlError
+from testbed.host.flows import FlowError
+from testbed.host.plan import PlanError, parse
+from testbed.host.session import Session
+from tests.support.host_fakes import HEADER, FakeEndpoint, ImmediateReceived, QueuePairError, make_nic
+from tests.support.host_plans import pair_plan, read_records
+
+MS = 1_000_000
+ONE_WAY_NS = 5 * MS
+
+
+@dataclass
+class Host:
+    session: Session
+    runner: socket.socket
+
+    @property
+    def endpoint(self) -> FakeEndpoint:
+        assert isinstance(self.session.endpoint, FakeEndpoint)
+        return self.session.endpoint
+
+    def told(self) -> list[dict[str, Any]]:
+        try:
+            data = self.runner.recv(1 << 20, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        return [json.loads(line) for line in data.splitlines()]
+
+
+class World:
+    """Both hosts, a clock, and a wire that takes `ONE_WAY_NS`."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.now = 1_000 * MS
+        self.wire: list[tuple[int, int, bytes, int]] = []  # (arrival, host, packet, class)
+        self.hosts: list[Host] = []
+        for index in (0, 1):
+            ours, theirs = socket.socketpair()
+            plan = parse(pair_plan(directory, index, **settings))
+            session = Session(plan, Control(ours), make_nic, self.now)
+            session.announce()
+            self.hosts.append(Host(session, theirs))
+
+    def connect(self) -> None:
+        ready = [host.told()[0]["flows"] for host in self.hosts]
+        for host, other in zip(self.hosts, reversed(ready), strict=True):
+            self.say(host, {"type": "connect", "flows": other})
+            assert host.told() == [{"type": "connected"}]
+
+    def start(self) -> int:
+        t0 = self.now + 20 * MS
+        for host in self.hosts:
+            self.say(host, {"type": "start", "t0_ns": t0})
+        return t0
+
+    def say(self, host: Host, message: dict[str, Any]) -> None:
+        host.session.on_message(message, self.now)
+        self.send()
+
+    def run(self, duration_ns: int) -> None:
+        """What the loop does, with the next thing that happens found instead of waited for."""
+        end = self.now + duration_ns
+        while True:
+            due = [arrival for arrival, *_ in self.wire] + [host.session.deadline for host in self.hosts]
+            if min(due) > end:
+                self.now = end
+                return
+            self.now = max(self.now, min(due))
+            arrived = [entry for entry in self.wire if entry[0] <= self.now]
+            self.wire = [entry for entry in self.wire if entry[0] > self.now]
+            for _, target, packet, tclass in arrived:
+                self.hosts[target].session.endpoint.receive(memoryview(packet), tclass, self.now)
+            for host in self.hosts:
+                if host.session.deadline <= self.now:
+                    host.session.on_timer(self.now)
+                host.session.on_events(self.now)
+            self.send()
+
+    def send(self) -> None:
+        for index, host in enumerate(self.hosts):
+            for _, tclass, buffers in host.session.endpoint.transmit(self.now):
+                self.wire.append((self.now + ONE_WAY_NS, 1 - index, b"".join(buffers), tclass))
+
+    def finish(self) -> None:
+        for host in self.hosts:
+            host.session.close()
+
+    def records(self, index: int, table: str) -> Any:
+        return read_records(self.hosts[index].session.files.packets.path.with_name(f"{table}.rec"))
+
+
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    with ExitStack() as stack:
+
+        def build(**settings: Any) -> World:
+            world = World(tmp_path, **settings)
+            for host in world.hosts:
+                stack.enter_context(host.runner)
+                stack.callback(host.session.control.close)
+            return world
+
+        yield build
+
+
+@pytest.fixture
+def world(make: Make) -> World:
+    return make()
+
+
+def test_ready_gives_regions_on_the_receiving_side_only(world: World) -> None:
+    for index, host in enumerate(world.hosts):
+        (ready,) = host.told()
+        assert ready["type"] == "ready"
+        for entry in ready["flows"]:
+            assert set(entry) == {"flow", "qpn", "psn", "rkey", "va", "length"}
+            sending = entry["flow"] == index
+            assert (entry["rkey"] is None) == sending
+            assert entry["length"] == (None if sending else 2 * 10_000)
+
+
+def test_messages_flow_and_are_checked_on_both_sides(world: World) -> None:
+    world.connect()
+    t0 = world.start()
+    world.run(500 * MS)
+    assert world.hosts[0].endpoint.posted[0][4] == t0
+    for host in world.hosts:
+        world.say(host, {"type": "stop"})
+    world.run(200 * MS)
+    world.finish()
+    for index, host in enumerate(world.hosts):
+        told = host.told()
+        assert [message["type"] for message in told].count("drained") == 1
+        progress = [message for message in told if message["type"] == "progress"]
+        assert set(progress[0]) == {
+            *("type", "t_ns", "placed_bytes", "acked_bytes", "packets_sent", "retransmissions", "messages", "lag_ns_max")
+        }
+        rows = world.records(index, "messages")
+        sent, got = rows[rows["role"] == 0], rows[rows["role"] == 1]
+        assert len(sent) > 10
+        assert sent["message"].tolist() == list(range(len(sent)))
+        assert got["message"].tolist() == list(range(len(got)))
+        assert set(rows["verdict"]) == {1}
+        assert set(rows["bytes"]) == {10_000}
+        assert (sent["end_ns"] - sent["start_ns"] >= 2 * ONE_WAY_NS).all()
+        assert (got["start_ns"] > 0).all()
+        assert (got["start_ns"] <= got["end_ns"]).all()
+        assert host.session.workloads.counters()["messages_completed"] == len(sent)
+        assert host.endpoint.flushed
+
+
+def test_depth_bounds_what_is_outstanding_and_slots_are_used_in_turn(make: Make) -> None:
+    world = make(depth=3, both=False)
+    world.connect()
+    world.start()
+    world.run(20 * MS)
+    endpoint = world.hosts[0].endpoint
+    assert [(wr_id, immediate) for _, wr_id, _, immediate, _ in endpoint.posted] == [(0, 0), (1, 1), (2, 2)]
+    world.run(300 * MS)
+    base = endpoint.posted[0][2]
+    assert [address - base for _, _, address, _, _ in endpoint.posted[:7]] == [0, 10_000, 20_000, 0, 10_000, 20_000, 0]
+
+
+def test_a_flow_stops_posting_at_its_own_stop(make: Make) -> None:
+    world = make(both=False, stop_ns=100 * MS)
+    world.connect()
+    t0 = world.start()
+    world.run(400 * MS)
+    assert world.hosts[0].endpoint.posted[-1][4] < t0 + 100 * MS
+    assert world.hosts[0].session.workloads.senders.popitem()[1].drained
+    assert "drained" not in {message["type"] for message in world.hosts[0].told()}
+    world.say(world.hosts[0], {"type": "stop"})
+    assert {"type": "drained"} in world.hosts[0].told()
+
+
+def test_a_host_without_sends_is_drained_at_once(make: Make) -> None:
+    world = make(both=False)
+    world.connect()
+    world.start()
+    world.say(world.hosts[1], {"type": "stop"})
+    assert world.hosts[1].told() == [{"type": "drained"}]
+
+
+@pytest.mark.parametrize("damage", ["flip", "lost", "other place"])
+def test_a_message_that_is_not_right_is_corrupt(make: Make, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    world = make(both=False)
+    world.connect()
+    world.start()
+    world.run(22 * MS)
+    at = next(index for index, (_, target, packet, _) in enumerate(world.wire) if target == 1 and len(packet) > 1000)
+    arrival, target, packet, tclass = world.wire[at]
+    changed = bytearray(packet)
+    if damage == "flip":
+        changed[-7] ^= 0x10
+    elif damage == "lost":
+        del changed[HEADER.size :]
+    else:
+        fields = list(HEADER.unpack_from(packet))
+        fields[5] += 1024
+        changed[: HEADER.size] = HEADER.pack(*fields)
+    world.wire[at] = (arrival, target, bytes(changed), tclass)
+    world.run(300 * MS)
+    world.finish()
+    rows = world.records(1, "messages")
+    assert rows["verdict"].tolist()[:3] == [2, 1, 1]
+    assert world.hosts[1].session.workloads.counters()["messages_corrupt"] == 1
+    assert capsys.readouterr().err.startswith("h1: flow 0: message 0 differs from byte ")
+
+
+def test_a_message_said_to_be_there_twice_is_corrupt(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.connect()
+    world.start()
+    world.run(300 * MS)
+    receiver = world.hosts[1].session.workloads.receivers.popitem()[1]
+    world.hosts[1].session.workloads.receivers[receiver.qp] = receiver
+    world.hosts[1].endpoint.pending.append(ImmediateReceived(receiver.qp, receiver.checked - 1, world.now))
+    world.hosts[1].session.on_events(world.now)
+    assert receiver.corrupt == 1
+    assert "was next" in capsys.readouterr().err
+
+
+def test_what_was_under_way_is_recorded_as_incomplete(make: Make) -> None:
+    world = make(both=False, message=40_000)
+    world.connect()
+    t0 = world.start()
+    world.run(28 * MS)
+    world.finish()
+    sent, got = world.records(0, "messages"), world.records(1, "messages")
+    assert sent[["role", "message", "start_ns", "end_ns", "verdict"]].tolist() == [(0, 0, t0, 0, 0), (0, 1, t0, 0, 0)]
+    assert got[["role", "message", "start_ns", "end_ns", "verdict"]].tolist() == [(1, 0, t0 + ONE_WAY_NS, 0, 0)]
+
+
+def test_calibration_reports_the_round_trip_of_each_plane(world: World) -> None:
+    world.connect()
+    sender = world.hosts[0]
+    world.say(sender, {"type": "calibrate", "flow": 0, "count": 8})
+    with pytest.raises(ControlError, match="while calibrating"):
+        world.say(sender, {"type": "start", "t0_ns": world.now})
+    world.run(200 * MS)
+    (answer,) = sender.told()
+    assert answer["type"] == "calibrated"
+    assert [entry["plane"] for entry in answer["rtts"]] == [0, 1] * 4
+    assert {entry["rtt_ns"] for entry in answer["rtts"]} == {2 * ONE_WAY_NS}
+    # The calibration's writes do not count as messages, and the first bytes of message 0 are still told apart.
+    t0 = world.start()
+    world.run(300 * MS)
+    world.finish()
+    rows = world.records(1, "messages")
+    got = rows[(rows["role"] == 1) & (rows["flow"] == 0)]
+    assert got["start_ns"][0] == t0 + ONE_WAY_NS
+    assert got["verdict"][:10].tolist() == [1] * 10
+
+
+def test_samples_add_up_to_the_bytes_of_both_sides(world: World) -> None:
+    world.connect()
+    world.start()
+    world.run(1000 * MS)
+    for host in world.hosts:
+        host.session.sampler.on_timer(world.now)
+    world.finish()
+    for index, host in enumerate(world.hosts):
+        rows = world.records(index, "samples")
+        assert set(rows["plane"]) == {0, 1}
+        assert rows[rows["role"] == 1]["bytes"].sum() == host.endpoint.placed_bytes
+        assert rows[rows["role"] == 0]["bytes"].sum() == sum(
+            sum(pair.state.sent_bytes.values()) for pair in host.endpoint.pairs.values()
+        )
+        loop = world.records(index, "loop")
+        assert len(loop) >= 10
+        assert (loop["lag_ns_max"] >= loop["lag_ns_p99"]).all()
+
+
+def test_records_are_on_disk_before_the_end(world: World) -> None:
+    world.connect()
+    world.start()
+    world.run(3000 * MS)
+    for index in (0, 1):
+        assert world.now - world.records(index, "packets")["fate_ns"].max() < 1000 * MS
+        assert world.now - world.records(index, "loop")["t_ns"].max() < 1000 * MS
+
+
+def test_a_queue_pair_in_error_ends_its_flow_only(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.connect()
+    world.start()
+    world.run(100 * MS)
+    host = world.hosts[0]
+    (qp,) = host.session.workloads.senders
+    host.endpoint.pending.append(QueuePairError(qp, "retries exceeded"))
+    host.session.on_events(world.now)
+    posted = len(host.endpoint.posted)
+    world.run(100 * MS)
+    assert len(host.endpoint.posted) == posted
+    assert "retries exceeded" in capsys.readouterr().err
+    world.say(host, {"type": "stop"})
+    assert {"type": "drained"} in host.told()
+    assert host.session.workloads.counters()["qp_errors"] == 1
+
+
+def test_a_completion_out_of_order_is_not_accepted(world: World) -> None:
+    world.connect()
+    world.start()
+    world.run(22 * MS)
+    (sender,) = world.hosts[0].session.workloads.senders.values()
+    with pytest.raises(FlowError, match="message 1 completed, 0 was next"):
+        sender.on_complete(1, world.now)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"type": "dance"}, "unknown message 'dance'"),
+        ({"type": "start", "t0_ns": 1}, "'start' while ready"),
+        ({"type": "connect"}, "malformed 'connect': KeyError 'flows'"),
+        ({"type": "connect", "flows": [{"flow": 9}]}, "malformed 'connect': KeyError 9"),
+        ({"type": "connect", "flows": []}, r"leaves out flows \[0, 1\]"),
+    ],
+)
+def test_wrong_messages_are_refused(world: World, message: dict[str, Any], text: str) -> None:
+    with pytest.raises(ControlError, match=text):
+        world.say(world.hosts[0], message)
+
+
+def test_a_region_that_is_too_short_is_refused(world: World) -> None:
+    flows = world.hosts[1].told()[0]["flows"]
+    for entry in flows:
+        entry["length"] = 19_999
+    with pytest.raises(FlowError, match="too short"):
+        world.say(world.hosts[0], {"type": "connect", "flows": flows})
+
+
+def test_a_plan_without_a_peer_of_a_flow_is_refused(tmp_path: Path) -> None:
+    raw = pair_plan(tmp_path, 0)
+    raw["peers"][0]["host"] = "h7"
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(PlanError, match="flow 0: h1 is not among the peers of h0"):
+        Session(parse(raw), Control(ours), make_nic, 0)
