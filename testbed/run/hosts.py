@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from testbed.run.channel import Channel, Message
 
 SILENT_NS = 10_000_000_000  # a host reports every half second; ten seconds of nothing is a hang, not a slow machine
 LOG_TAIL = 2000
+DYING_S = 0.5
 RUNNING = "running"
 
 
@@ -62,6 +64,9 @@ class HostProcess:
         if self.phase == "bye":
             return None
         status = self.process.poll()
+        if status is None and self.channel.closed:
+            with suppress(subprocess.TimeoutExpired):  # a dying process closes its channel a moment before it is gone
+                status = self.process.wait(DYING_S)
         if status is not None or self.channel.closed:
             how = "closed its control channel" if status is None else _how_it_ended(status)
             return f"host {self.name} {how} while {self.phase}{self._log_tail()}"

@@ -71,6 +71,7 @@ def _transport(scenario: Scenario) -> dict[str, Any]:
         "sack_bytes": spec.sack_bytes,
         "probes": spec.probes,
         "reshuffle": spec.reshuffle,
+        "active_evs": spec.active_evs,
         "rtt_base_ns": timing.rtt_base_ns(scenario),
     }
 

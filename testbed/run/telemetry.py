@@ -135,5 +135,5 @@ def _is_nic(port: Any) -> bool:
 
 
 def _describe(port: Any) -> dict[str, Any]:
-    names = ("node", "port", "neighbour", "tier", "plane", "direction", "rate_bps")
-    return {name: getattr(port, name) for name in names}
+    names = ("node", "neighbour", "tier", "plane", "direction", "rate_bps")
+    return {"port": port.name} | {name: getattr(port, name) for name in names}
