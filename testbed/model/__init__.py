@@ -1,4 +1,4 @@
 """Pure: what a scenario means. Schema, units, topology, uSID plan, paths, fluid ideal, planning.
 
-May import the standard library, PyYAML and testbed.errors; nothing here touches the kernel or a socket.
+May import the standard library, PyYAML, testbed.errors and, inside functions, numpy and scipy; touches no kernel and no socket.
 """

@@ -31,7 +31,7 @@ def dump(scenario: Scenario) -> str:
         "routing": scenario.routing.value,
         "transport": {
             "kind": scenario.transport.kind.value,
-            "payload": units.format_size(scenario.transport.payload),
+            "payload": f"{scenario.transport.payload}B",
             "qps": scenario.transport.qps,
             "evs": scenario.transport.evs,
             "active_evs": scenario.transport.active_evs or "all",

@@ -70,7 +70,7 @@ def section(tree: t.Tree, path: str, keys: Sequence[Key], problems: Problems, la
     before = len(problems.found)
     values: Values = {}
     known = {key.name for key in keys}
-    for name in tree.entries.keys() - known:
+    for name in (name for name in tree.entries if name not in known):
         here = join(path, name)
         if later and name in later:
             problems.add(tree.keys[name], here, f"{later[name]} is not available in this version", "remove the key")

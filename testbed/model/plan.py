@@ -1,0 +1,126 @@
+"""What a scenario will ask of the machine, before anything is created: sizes, packets per second, frames in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.model import fluid, framing, timing, units
+from testbed.model.faults import PlannedFault, resolve
+from testbed.model.flows import Flow, flows
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Tier, Topology
+
+MIN_BDP_FRAMES = timing.MIN_WINDOW_FRAMES  # DESIGN 7: below it windows, marks and recovery times mean little
+# DESIGN 2, a crude endpoint on the reference machine: 130 us of host CPU per data packet at 9,500 packets/s in all, 73 us at
+# saturation. The larger: rates that a run can hold are far from saturation.
+CPU_US_PER_PACKET = 130.0
+CPU_WARNING = 0.8  # of all cores; DESIGN 2 measured 0.63 to 0.80 busy at rates that still held
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What to expect of a run without faults. Rates are of the whole fabric."""
+
+    goodput_bps: float
+    data_packets_per_s: float
+    sack_packets_per_s: float  # at least: marks, trims and retransmissions are acknowledged at once
+    cpu_cores: float
+    bdp_frames: float
+    window_frames: int
+
+
+def predict(scenario: Scenario, topology: Topology) -> Prediction:
+    """The fluid ideal of all flows at once, as packets."""
+    transport = scenario.transport
+    demands = tuple((flow.source, flow.target) for flow in flows(scenario, topology))
+    rates = fluid.ideal_rates(
+        topology, scenario.links, demands, (), payload=transport.payload, header_bytes=framing.HEADER_BYTES
+    )
+    bytes_per_s = sum(rates) / 8
+    data = bytes_per_s / transport.payload
+    return Prediction(
+        goodput_bps=sum(rates),
+        data_packets_per_s=data,
+        sack_packets_per_s=bytes_per_s / max(transport.sack_bytes, transport.payload),
+        cpu_cores=data * CPU_US_PER_PACKET / 1e6,
+        bdp_frames=timing.bdp_frames(scenario),
+        window_frames=timing.window_frames(scenario),
+    )
+
+
+def warnings(scenario: Scenario, prediction: Prediction, cores: int) -> list[str]:
+    """What makes the result doubtful before it is measured; empty when nothing does."""
+    found = list(scenario.warnings)
+    if prediction.bdp_frames < MIN_BDP_FRAMES:
+        found.append(
+            f"only {prediction.bdp_frames:.1f} frames are in flight per host, less than {MIN_BDP_FRAMES}: "
+            "windows, marks and recovery times mean little; raise links.delay or links.rate, or lower transport.payload"
+        )
+    if prediction.cpu_cores > CPU_WARNING * cores:
+        found.append(
+            f"about {prediction.cpu_cores:.1f} of {cores} cores are needed for the hosts alone: "
+            "the machine may decide the result; lower links.rate"
+        )
+    scaled = _scale_frames(scenario)
+    if scaled is not None:
+        emulated, real = scaled
+        if abs(emulated / real - 1) > 0.25:
+            found.append(f"{emulated:.1f} frames in flight per plane, {real:.1f} in what `scale` says it stands for")
+    return found
+
+
+def summary(scenario: Scenario, topology: Topology, cores: int) -> str:
+    """The text of `python -m testbed plan`: a few aligned lines, then warnings. `cores`: of the machine meant."""
+    links, transport = scenario.links, scenario.transport
+    prediction = predict(scenario, topology)
+    tiers = [link.tier for link in topology.links]
+    t0s, t1s = topology.spec.planes * topology.spec.t0_groups, topology.spec.planes * topology.spec.t1_per_plane
+    ceiling = framing.payload_ceiling(transport.payload, links.overhead_bytes)
+    per_host = ceiling * links.rate_bps * topology.spec.planes
+    planes = ", ".join(f"{float(frames):.1f}" for frames in timing.bdp_frames_per_plane(scenario))
+    plan_flows, planned = flows(scenario, topology), resolve(scenario, topology)
+    lines = [
+        ("scenario", f"{scenario.name}, seed {scenario.seed}"),
+        ("fabric", f"{len(topology.hosts)} hosts, {t0s} T0 and {t1s} T1 on {topology.spec.planes} planes"),
+        ("links", f"{len(tiers)}: {tiers.count(Tier.NIC_T0)} nic-t0, {tiers.count(Tier.T0_T1)} t0-t1; {_rates(scenario)}"),
+        ("round trip", f"{timing.rtt_base_ns(scenario) / 1e6:g} ms base"),
+        ("in flight", f"{prediction.bdp_frames:.1f} frames per host ({planes} per plane), window {prediction.window_frames}"),
+        ("payload ceiling", f"{ceiling:.1%} of the rate: {per_host / 1e6:.2f} Mbit/s per host"),
+        ("flows", f"{len(plan_flows)}: {_jobs(plan_flows)}"),
+        ("ideal goodput", f"{prediction.goodput_bps / 1e6:.2f} Mbit/s in all, without faults"),
+        ("packets", f"{prediction.data_packets_per_s:.0f} data/s and {prediction.sack_packets_per_s:.0f} SACKs/s or more"),
+        ("host CPU", f"about {prediction.cpu_cores:.1f} of {cores} cores, at {CPU_US_PER_PACKET:.0f} us per data packet"),
+        *(("fault", _fault(fault)) for fault in planned),
+        *(("warning", warning) for warning in warnings(scenario, prediction, cores)),
+    ]
+    return "".join(f"{name:<16}{text}\n" for name, text in lines)
+
+
+def _rates(scenario: Scenario) -> str:
+    links = scenario.links
+    rate, fabric = units.format_rate(links.rate_bps), units.format_rate(links.fabric_rate_bps)
+    return f"{rate} each" if rate == fabric else f"{rate} to hosts, {fabric} to T1s"
+
+
+def _jobs(found: tuple[Flow, ...]) -> str:
+    counts: dict[str, int] = {}
+    for flow in found:
+        counts[flow.job] = counts.get(flow.job, 0) + 1
+    return ", ".join(f"{count} of {job}" for job, count in counts.items())
+
+
+def _fault(fault: PlannedFault) -> str:
+    until = "the end" if fault.until_ns is None else units.format_time(fault.until_ns)
+    names = [link.name for link in fault.links]
+    where = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    way = "" if fault.direction == "both" else f" ({fault.direction})"
+    return f"{units.format_time(fault.at_ns)} to {until}: {fault.spec.action.value} {where}{way}"
+
+
+def _scale_frames(scenario: Scenario) -> tuple[float, float] | None:
+    """Frames in flight per plane here and in what the scenario stands for, at the same payload."""
+    if scenario.scale is None:
+        return None
+    frame_bits = 8 * framing.charged_bytes(scenario.transport.payload, scenario.links.overhead_bytes)
+    here = scenario.links.rate_bps * timing.rtt_base_ns(scenario) / timing.NS_PER_S / frame_bits
+    return here, scenario.scale.link_bps * scenario.scale.rtt_ns / timing.NS_PER_S / frame_bits
