@@ -27,7 +27,6 @@ class Channel:
         self._unsent += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self.flush()
 
-    @property
     def pending(self) -> bool:
         """Whether `flush` has something to do once the socket is writable."""
         return bool(self._unsent)

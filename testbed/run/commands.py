@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from ipaddress import AddressValueError, IPv6Address
@@ -96,9 +97,9 @@ def _doctor(_: argparse.Namespace) -> ExitStatus:
 
 
 def _plan(options: argparse.Namespace) -> ExitStatus:
-    from testbed.run import prediction
+    from testbed.model import plan
 
-    print(prediction.text(*_load(options)))
+    print(plan.summary(*_load(options), cores=os.cpu_count() or 1))
     return ExitStatus.PASSED
 
 

@@ -145,7 +145,7 @@ class Hosts:
 
     def flush(self) -> None:
         for host in self._hosts.values():
-            if host.channel.pending and not host.channel.closed:
+            if host.channel.pending() and not host.channel.closed:
                 host.channel.flush()
 
     def all_said(self, kind: str) -> bool:

@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME_PRESS_S = 0.3  # a terminal sends Ctrl-C to the whole process group and the parent forwards it too: that is one press
 
 
-class Interrupted(Exception):  # noqa: N818 - it is not an error
+class Interrupted(Exception):
     """The person at the terminal, or a supervisor, wants the run to end."""
 
 

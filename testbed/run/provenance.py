@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed.venv import ROOT
 
-PACKAGES = ("mininet", "pyroute2", "PyYAML", "numpy", "pandas", "pyarrow", "matplotlib", "Jinja2")
+PACKAGES = ("mininet", "pyroute2", "PyYAML", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "Jinja2")
 
 
 def versions() -> dict[str, str]:

@@ -261,7 +261,7 @@ def _nullable(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pd
 
 def _int(values: pd.Series[Any]) -> npt.NDArray[np.int64]:
     """Integers of a column an outer join may have left holes in, holes as 0."""
-    return values.astype("Int64").fillna(0).to_numpy(dtype=np.int64)
+    return np.asarray(values.astype("Int64").fillna(0), dtype=np.int64)
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

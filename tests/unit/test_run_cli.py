@@ -13,13 +13,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
 
 
-def run(*arguments: str, path: str | None = None, cwd: Path = ROOT, **options: object) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, path: str | None = None, cwd: Path = ROOT, user: int | None = None
+) -> subprocess.CompletedProcess[str]:
     environment = os.environ | ({} if path is None else {"PATH": path})
     command = [sys.executable, str(ROOT / "run_experiment.py"), *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=cwd, env=environment, check=False, **options  # type: ignore[call-overload]
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+        env=environment,
+        check=False,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
     )
 
 
@@ -39,10 +51,19 @@ def test_help_shows_examples_at_once() -> None:
     assert min(durations) < 0.5  # 0.05 s where nothing else runs
 
 
+HELP = """
+import sys
+from testbed.run import cli
+try:
+    cli.main(["--help"])
+except SystemExit:
+    print([name for name in ("yaml", "pandas", "numpy", "mininet", "pyroute2") if name in sys.modules])
+"""
+
+
 def test_help_imports_no_package() -> None:
-    code = "import sys; sys.argv = ['x', '--help']\nfrom testbed.run import cli\ntry:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\nprint([m for m in ('yaml', 'pandas', 'numpy', 'mininet', 'pyroute2') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.endswith("[]\n")
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.endswith("\n[]\n")
 
 
 def test_list_names_the_quickstart_from_any_directory(tmp_path: Path) -> None:
@@ -107,7 +128,7 @@ def test_a_missing_tool_is_named_before_anything_exists(tmp_path: Path) -> None:
 def test_without_root_it_says_so(tmp_path: Path) -> None:
     if not os.access(ROOT, os.X_OK):
         pytest.skip("the tree is not readable for others")
-    done = run("quickstart", "--out", str(tmp_path / "out"), user=65534, group=65534, extra_groups=[])
+    done = run("quickstart", "--out", str(tmp_path / "out"), user=NOBODY)
     assert done.returncode == 3
     assert "root" in done.stderr
     assert not (tmp_path / "out").exists()
@@ -115,12 +136,11 @@ def test_without_root_it_says_so(tmp_path: Path) -> None:
 
 def test_without_an_environment_it_names_make_setup(tmp_path: Path) -> None:
     """A copy of the tree without .venv, run by a Python that has no packages."""
-    for name in ("run_experiment.py", "testbed"):
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
-    command = [sys.executable, "-I", "-S", "-c"]
-    code = f"import sys, runpy; sys.path[:0] = [{str(tmp_path)!r}]; sys.argv = ['run_experiment.py']; runpy.run_path({str(tmp_path / 'run_experiment.py')!r}, run_name='__main__')"
-    done = subprocess.run([*command, code], capture_output=True, text=True, check=False)
+    shutil.copy(ROOT / "run_experiment.py", tmp_path)
+    shutil.copytree(ROOT / "testbed", tmp_path / "testbed")
+    done = subprocess.run(
+        [sys.executable, "-S", str(tmp_path / "run_experiment.py"), "quickstart"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 3
     assert "make setup" in done.stderr
     assert "Traceback" not in done.stderr

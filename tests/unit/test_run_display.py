@@ -59,7 +59,15 @@ def test_on_a_terminal_the_lines_are_replaced() -> None:
 
 def test_live_lines_show_everything() -> None:
     text = "\n".join(live_lines(VIEW))
-    for part in ("[#####     ", "5.0/20 s", "148 Mbit/s", "p0 38.5 Mbit/s", "p1 38.4 Mbit/s", "down p0t0-0:p0t1-2", "lag 1.2 ms"):
+    for part in (
+        "[#####     ",
+        "5.0/20 s",
+        "148 Mbit/s",
+        "p0 38.5 Mbit/s",
+        "p1 38.4 Mbit/s",
+        "down p0t0-0:p0t1-2",
+        "lag 1.2 ms",
+    ):
         assert part in text
 
 

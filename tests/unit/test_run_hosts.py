@@ -50,7 +50,9 @@ for line in reader:
 class Spawner:
     """Starts the child above where Fabric would start a host."""
 
-    def spawn(self, node: str, argv: list[str], *, pass_fds: Any = (), stdout: Any = None, stderr: Any = None) -> subprocess.Popen[bytes]:
+    def spawn(
+        self, node: str, argv: list[str], *, pass_fds: Any = (), stdout: Any = None, stderr: Any = None
+    ) -> subprocess.Popen[bytes]:
         assert node.startswith("h")
         assert argv[1:3] == ["-m", "testbed.host"]
         plan, descriptor = argv[argv.index("--plan") + 1], argv[argv.index("--control") + 1]
@@ -157,13 +159,13 @@ def test_a_channel_keeps_what_the_socket_does_not_take() -> None:
         channel = Channel(ours)
         big = {"type": "connect", "flows": ["x" * 100] * 20_000}
         channel.send(big)
-        assert channel.pending
+        assert channel.pending()
         received = b""
         while not received.endswith(b"\n"):
             received += theirs.recv(1 << 20)
             channel.flush()
         assert json.loads(received) == big
-        assert not channel.pending
+        assert not channel.pending()
         channel.close()
 
 

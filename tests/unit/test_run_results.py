@@ -32,7 +32,7 @@ def test_two_runs_in_one_second_do_not_meet(tmp_path: Path) -> None:
 
 def test_a_place_that_is_a_file_is_the_callers_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ScenarioError, match="--out: cannot write results to .*: Not a directory") as caught:
+    with pytest.raises(ScenarioError, match=r"--out: cannot write results to .*: Not a directory") as caught:
         results.create(tmp_path / "file" / "deeper", "quickstart", 1)
     assert caught.value.exit_status is ExitStatus.BAD_INPUT
 

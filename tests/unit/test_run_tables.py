@@ -13,8 +13,8 @@ from testbed.model.scenario import TopologySpec
 from testbed.model.topology import build
 from testbed.run import tables
 from testbed.run.records import RecordWriter
-from testbed.run.telemetry import COUNTERS, CPU_FIELDS, PORT_FIELDS
 from testbed.run.tables import Source
+from testbed.run.telemetry import COUNTERS, CPU_FIELDS, PORT_FIELDS
 from testbed.transport.mrc import ev as mrc_ev
 from testbed.transport.mrc import events as mrc_events
 
@@ -213,7 +213,15 @@ def test_messages_of_one_end_only(raw: Raw) -> None:
 def test_events_merge_faults_and_ev_states_in_order(raw: Raw) -> None:
     live = raw.path / "run"
     live.mkdir()
-    fault = {"t_ns": 500, "planned_ns": 499, "kind": "fault_start", "fault": 0, "where": "p0t0-0:p0t1-1", "action": "down", "plane": 0}
+    fault = {
+        "t_ns": 500,
+        "planned_ns": 499,
+        "kind": "fault_start",
+        "fault": 0,
+        "where": "p0t0-0:p0t1-1",
+        "action": "down",
+        "plane": 0,
+    }
     (live / "events.jsonl").write_text(json.dumps(fault) + "\n" + json.dumps(fault | {"t_ns": 900})[:30])
     raw.write("h0", "ev_states", EV_STATES, [(600, 2, EV, 0, 2, 3), (400, 2, EV, 0, 1, 1)])
     frame = tables.events(raw.source())
@@ -228,7 +236,15 @@ def test_events_merge_faults_and_ev_states_in_order(raw: Raw) -> None:
 def test_ports_become_deltas_and_a_missed_sample_widens_an_interval(raw: Raw) -> None:
     live = raw.path / "run"
     live.mkdir()
-    about = {"node": "h0", "port": "h0-eth0", "neighbour": "p0t0-0", "tier": "nic-t0", "plane": 0, "direction": "up", "rate_bps": 5}
+    about = {
+        "node": "h0",
+        "port": "h0-eth0",
+        "neighbour": "p0t0-0",
+        "tier": "nic-t0",
+        "plane": 0,
+        "direction": "up",
+        "rate_bps": 5,
+    }
     other = about | {"node": "p0t0-0", "port": "p0t0-0-eth0", "neighbour": "h0", "direction": "down"}
     (live / "ports.json").write_text(json.dumps([about, other]))
     counters = [(100, 7), (110, 7), (150, 9)]
