@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from testbed.model.faults import PlannedFault
+from testbed.model.faults import BOTH, DOWN, UP, PlannedFault
 from testbed.model.scenario import FaultAction
 from testbed.model.topology import Link
 from testbed.run.telemetry import EventLog
 from testbed.run.timeline import Timeline
 
 ACTION = "fault"
+# The plan sees a direction from the hosts, the kernel's side from a link's lower end.
+DIRECTIONS = {BOTH: "both", UP: "forward", DOWN: "backward"}
 
 
 class Kernel(Protocol):
@@ -44,13 +46,13 @@ class Faults:
         names = [link.name for link in fault.links]
         self._active[fault.index] = f"{fault.spec.action.value} {', '.join(names[:2])}{', ...' if len(names) > 2 else ''}"
         for link in fault.links:
-            confirmed_ns = self._kernel.apply_fault(link, fault.spec.action, fault.direction)
+            confirmed_ns = self._kernel.apply_fault(link, fault.spec.action, DIRECTIONS[fault.direction])
             self._record("fault_start", fault, link, planned_ns, confirmed_ns)
 
     def _end(self, fault: PlannedFault, planned_ns: int) -> None:
         self._active.pop(fault.index, None)
         for link in fault.links:
-            confirmed_ns = self._kernel.undo_fault(link, fault.spec.action, fault.direction)
+            confirmed_ns = self._kernel.undo_fault(link, fault.spec.action, DIRECTIONS[fault.direction])
             self._record("fault_end", fault, link, planned_ns, confirmed_ns)
 
     def _record(self, kind: str, fault: PlannedFault, link: Link, planned_ns: int, confirmed_ns: int) -> None:

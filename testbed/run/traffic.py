@@ -123,6 +123,7 @@ class _Traffic:
             f"building {len(self._topology.hosts)} hosts, {len(self._topology.switches)} switches, {len(links)} links"
         )
         began = time.monotonic()
+        RUNTIME.mkdir()
         fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME)
         fabric.up()
         self._outcome.bringup_s = round(time.monotonic() - began, 3)

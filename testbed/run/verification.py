@@ -16,6 +16,7 @@ from testbed.run.traffic import RUNTIME
 def run(scenario: Scenario, topology: Topology) -> int:
     """The sandbox's main. BROKEN when the fabric is not what was planned."""
     began = time.monotonic()
+    RUNTIME.mkdir()
     fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME)
     fabric.up()
     up_s = time.monotonic() - began
