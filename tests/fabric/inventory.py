@@ -33,7 +33,7 @@ def take(root: Path) -> Inventory:
 
 
 def settled(before: Inventory, root: Path) -> Inventory:
-    """The inventory once it equals `before`, or after a few seconds: the kernel ends a namespace's processes in its own time."""
+    """The inventory once it equals `before`, or after a few seconds: the kernel ends namespaces in its own time."""
     deadline = time.monotonic() + SETTLE_S
     while (now := take(root)) != before and time.monotonic() < deadline:
         time.sleep(0.1)
