@@ -11,7 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from testbed.host.memory import Content, Region
-from testbed.host.nic import Endpoint
+from testbed.host.nic import Endpoint, QueuePair
 from testbed.host.plan import Flow
 from testbed.host.recorder import Arrivals
 from testbed.host.records import Table
@@ -40,9 +40,10 @@ class FlowError(Exception):
 class SenderFlow:
     """Posts messages. Times are absolute ns; nothing is posted before `start`."""
 
-    def __init__(self, flow: Flow, qp: int, content: Content, endpoint: Endpoint, messages: Table) -> None:
+    def __init__(self, flow: Flow, pair: QueuePair, content: Content, endpoint: Endpoint, messages: Table) -> None:
         self.flow = flow
-        self.qp = qp
+        self.pair = pair
+        self.qp = pair.number
         self.failed = False
         self.completed = 0
         self._content = content

@@ -12,7 +12,6 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from testbed.host.control import ChannelClosedError, Control, ControlError
 from testbed.host.flows import FlowError
@@ -49,7 +48,7 @@ def main(arguments: list[str], make_nic: MakeNic = build) -> int:
         return _report(error, control)
 
 
-def _serve(plan_file: Path, control: Control, make_nic: MakeNic) -> int:
+def _serve(plan_file: str, control: Control, make_nic: MakeNic) -> int:
     wakeup = Wakeup()
     plan = read(plan_file)
     wire = RawSocket({address: plane for peer in plan.peers for _, plane, address in peer.paths})
@@ -90,7 +89,7 @@ def _report(error: Exception, control: Control) -> int:
     place = traceback.extract_tb(error.__traceback__)[-1]
     message = str(error)
     if not isinstance(error, (PlanError, RecordsError, ControlError, FlowError)):  # those say all there is to say
-        message = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        message = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
     try:
         control.send({"type": "error", "message": message})
     except ChannelClosedError:
@@ -99,14 +98,14 @@ def _report(error: Exception, control: Control) -> int:
     return EXIT_ERROR
 
 
-def _options(arguments: list[str]) -> tuple[Path, int] | None:
+def _options(arguments: list[str]) -> tuple[str, int] | None:
     """(plan, descriptor). By hand: argparse would be a tenth of the start-up time."""
     if len(arguments) != 4:
         return None
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     if given.keys() != {"--plan", "--control"} or not given["--control"].isdecimal():
         return None
-    return Path(given["--plan"]), int(given["--control"])
+    return given["--plan"], int(given["--control"])
 
 
 def leave(status: int) -> None:

@@ -13,7 +13,6 @@ import json
 import os
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 FLUSH_BYTES = 64 * 1024
 FLUSH_NS = 500_000_000  # the contract says each second; half of it leaves room for a late loop
@@ -95,9 +94,9 @@ class Table:
     flush: Callable[[], None]
     last: Callable[[], tuple[int, ...]]
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: str, name: str) -> None:
         fields = TABLES[name]
-        self.path = directory / f"{name}.rec"
+        self.path = f"{directory}/{name}.rec"
         header = json.dumps({"table": name, "fields": [list(field) for field in fields]}) + "\n"
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -118,9 +117,9 @@ class Table:
 class RecordFiles:
     """Every table of one host."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: str) -> None:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - see plan.py
         except OSError as error:
             raise RecordsError(f"cannot create {directory}: {error.strerror}") from error
         self.packets = Table(directory, "packets")
@@ -143,7 +142,7 @@ class RecordFiles:
 
 
 def _writer(
-    layout: struct.Struct, descriptor: int, path: Path
+    layout: struct.Struct, descriptor: int, path: str
 ) -> tuple[Callable[..., None], Callable[[], None], Callable[[], tuple[int, ...]]]:
     """(row, flush, last) over one buffer."""
     size = layout.size
@@ -175,7 +174,7 @@ def _writer(
     return row, flush, last
 
 
-def _write(descriptor: int, data: memoryview, path: Path) -> None:
+def _write(descriptor: int, data: memoryview, path: str) -> None:
     """Write all of `data`; a disk that is full or a quota reached is a RecordsError that says so."""
     while data:
         try:

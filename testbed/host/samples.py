@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable
 
 from testbed.host.flows import RECEIVER, SENDER
-from testbed.host.nic import Endpoint
 from testbed.host.recorder import Recorder
 from testbed.host.records import U32_MAX
 from testbed.host.workloads import Workloads
@@ -58,14 +57,13 @@ class Sampler:
         "wakeups",
     )
 
-    def __init__(self, interval_ns: int, recorder: Recorder, endpoint: Endpoint, workloads: Workloads, now: int) -> None:
+    def __init__(self, interval_ns: int, recorder: Recorder, workloads: Workloads, now: int) -> None:
         self.lag = Lag()
         self.wakeups = 0
         self.packets = 0
         self.deadline = now + interval_ns
         self._interval_ns = interval_ns
         self._recorder = recorder
-        self._endpoint = endpoint
         self._workloads = workloads
         self._cpu = time.process_time_ns()
         self._sent = {qp: dict.fromkeys(recorder.planes, 0) for qp in workloads.senders}
@@ -86,7 +84,7 @@ class Sampler:
     def _senders(self, now: int) -> None:
         row = self._recorder.files.samples.row
         for qp, sender in self._workloads.senders.items():
-            state = self._endpoint.sender_state(qp)
+            state = sender.pair.requester
             before = self._sent[qp]
             for plane in self._recorder.planes:
                 sent = state.sent_bytes.get(plane, 0)
@@ -96,8 +94,8 @@ class Sampler:
                     plane,
                     SENDER,
                     _u32(sent - before[plane]),
-                    _u32(state.window),
-                    _u32(state.inflight),
+                    _u32(state.window.limit),
+                    _u32(state.window.inflight),
                     _u32(state.rtt_ns.get(plane, 0)),
                 )
                 before[plane] = sent

@@ -70,7 +70,7 @@ class Session:
         self.workloads = Workloads(senders, receivers)
         self._senders = {sender.flow.flow: sender for sender in senders}
         self._receivers = {receiver.flow.flow: receiver for receiver in receivers}
-        self.sampler = Sampler(plan.interval_ns, self.recorder, self.endpoint, self.workloads, now)
+        self.sampler = Sampler(plan.interval_ns, self.recorder, self.workloads, now)
         self._calibration: Calibration | None = None
         self._drained_told = False
         self._flush_at = now + FLUSH_NS
@@ -85,7 +85,7 @@ class Session:
     def _sender(self, flow: Flow) -> SenderFlow:
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
         self._ready.append({"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": None, "va": None, "length": None})
-        return SenderFlow(flow, qp.number, self._content, self.endpoint, self.files.messages)
+        return SenderFlow(flow, qp, self._content, self.endpoint, self.files.messages)
 
     def _receiver(self, flow: Flow, planes: int) -> ReceiverFlow:
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
@@ -226,13 +226,13 @@ class Session:
     def _progress(self, now: int) -> None:
         if self.phase not in (Phase.RUNNING, Phase.STOPPED):
             return
-        counters = self.endpoint.counters()
+        counters = self.endpoint.statistics()
         self.control.send(
             {
                 "type": "progress",
                 "t_ns": now,
                 "placed_bytes": counters["placed_bytes"],
-                "acked_bytes": counters["acked_bytes"],
+                "acked_bytes": self.workloads.acked_bytes,
                 "packets_sent": counters["packets_sent"],
                 "retransmissions": counters["retransmissions"],
                 "messages": self.workloads.messages,
@@ -248,7 +248,7 @@ class Session:
 
     def farewell(self) -> None:
         """The last message: all counters."""
-        counters = self.endpoint.counters() | self.workloads.counters() | self.extra_counters()
+        counters = self.endpoint.statistics() | self.workloads.counters() | self.extra_counters()
         self.control.send({"type": "bye", "counters": counters})
 
     def _log(self, what: str) -> None:

@@ -62,6 +62,11 @@ class Workloads:
         """Messages completed by this host's senders."""
         return sum(sender.completed for sender in self.senders.values())
 
+    @property
+    def acked_bytes(self) -> int:
+        """Bytes of the messages completed by this host's senders."""
+        return sum(sender.completed * sender.flow.message for sender in self.senders.values())
+
     def start(self, t0_ns: int) -> None:
         """Set everyone's clock."""
         for receiver in self.receivers.values():

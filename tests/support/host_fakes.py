@@ -45,11 +45,16 @@ class FakeRegion(NamedTuple):
 
 
 @dataclass
-class FakeState:
+class FakeWindow:
+    limit: int = 8
+    inflight: int = 0
+
+
+@dataclass
+class FakeRequester:
     sent_bytes: dict[int, int] = field(default_factory=dict)
     rtt_ns: dict[int, int] = field(default_factory=dict)
-    window: int = 8
-    inflight: int = 0
+    window: FakeWindow = field(default_factory=FakeWindow)
 
 
 class FakePair:
@@ -61,7 +66,7 @@ class FakePair:
         self.next_psn = self.psn
         self.queue: deque[tuple[int, bytes, memoryview, bool, int]] = deque()  # (wr_id, header, payload, last, psn)
         self.out: dict[int, tuple[int, int, int, bool, int]] = {}  # psn -> (sent, ev, wr_id, last, size)
-        self.state = FakeState()
+        self.requester = FakeRequester()
 
 
 class FakeEndpoint:
@@ -125,7 +130,7 @@ class FakeEndpoint:
         if kind == ACK:
             sent, sent_ev, wr_id, last, size = pair.out.pop(psn)
             self.acked_bytes += size
-            pair.state.inflight -= 1
+            pair.requester.window.inflight -= 1
             self.recorder.packet(sent, now, qp, psn, sent_ev, size, 0, 1, 0, int(tclass & 3 == 3))
             if last:
                 self.pending.append(WriteComplete(qp, wr_id, now))
@@ -144,7 +149,7 @@ class FakeEndpoint:
     def transmit(self, now: int) -> list[Datagram]:
         ready, self.acks = self.acks, []
         for pair in self.pairs.values():
-            while pair.queue and len(pair.out) < pair.state.window:
+            while pair.queue and len(pair.out) < pair.requester.window.limit:
                 wr_id, header, piece, last, psn = pair.queue.popleft()
                 paths = self.paths[pair.peer]
                 ev, plane, address = paths[self.turn % len(paths)]
@@ -152,8 +157,8 @@ class FakeEndpoint:
                 fields = list(HEADER.unpack(header))
                 fields[3] = ev
                 pair.out[psn] = (now, ev, wr_id, last, len(piece))
-                pair.state.inflight += 1
-                pair.state.sent_bytes[plane] = pair.state.sent_bytes.get(plane, 0) + len(piece)
+                pair.requester.window.inflight += 1
+                pair.requester.sent_bytes[plane] = pair.requester.sent_bytes.get(plane, 0) + len(piece)
                 self.sent += 1
                 ready.append(((address, 0, ev & 0xFFFF, 0), 18, [HEADER.pack(*fields), piece]))
         return ready
@@ -170,16 +175,12 @@ class FakeEndpoint:
         drained, self.pending = self.pending, []
         return drained
 
-    def sender_state(self, qp: int) -> FakeState:
-        return self.pairs[qp].state
-
     def flush(self) -> None:
         self.flushed = True
 
-    def counters(self) -> dict[str, int]:
+    def statistics(self) -> dict[str, int]:
         return {
             "placed_bytes": self.placed_bytes,
-            "acked_bytes": self.acked_bytes,
             "packets_sent": self.sent,
             "retransmissions": 0,
         }

@@ -1,4 +1,4 @@
-"""Plans for tests of the host, and a reader for raw record files."""
+"""A small plan for unit tests of the host, and a reader for raw record files."""
 
 from __future__ import annotations
 
@@ -8,69 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.host_pair import plan
+
 NDArray = np.ndarray[Any, np.dtype[Any]]
 
+SMALL = {"planes": 2, "message": 10_000, "payload": 1024, "rate_bps": 50_000_000}
 
-def pair_plan(
-    directory: Path,
-    index: int,
-    *,
-    planes: int = 2,
-    message: int = 10_000,
-    depth: int = 2,
-    payload: int = 1024,
-    rate_bps: int = 50_000_000,
-    stop_ns: int | None = None,
-    both: bool = True,
-    addresses: tuple[str, str] = ("5f00:{plane}:4000::", "5f00:{plane}:4001::"),
-    transport: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The plan of host `index` of two; flow 0 goes from h0 to h1, flow 1 (with `both`) back."""
-    other = 1 - index
-    flows = [{"flow": flow, "source": f"h{flow}", "target": f"h{1 - flow}"} for flow in ((0, 1) if both else (0,))]
-    return {
-        "host": f"h{index}",
-        "index": index,
-        "seed": 7,
-        "records": str(directory / f"h{index}"),
-        "inner": f"fd00::1:{index}",
-        "ports": [
-            {
-                "plane": plane,
-                "interface": f"h{index}-eth{plane}",
-                "rate_bps": rate_bps,
-                "sid": addresses[index].format(plane=plane),
-            }
-            for plane in range(planes)
-        ],
-        "overhead_bytes": 24,
-        "interval_ns": 100_000_000,
-        "transport": {
-            "kind": "mrc",
-            "payload": payload,
-            "policy": "mrc",
-            "window_bytes": 64 * payload,
-            "sack_bytes": 4 * payload,
-            "probes": True,
-            "reshuffle": True,
-            "rtt_base_ns": 10_000_000,
-        }
-        | (transport or {}),
-        "peers": [
-            {
-                "host": f"h{other}",
-                "index": other,
-                "inner": f"fd00::1:{other}",
-                "paths": [
-                    {"ev": plane << 16, "plane": plane, "address": addresses[other].format(plane=plane)}
-                    for plane in range(planes)
-                ],
-            }
-        ],
-        "flows": [
-            flow | {"message": message, "depth": depth, "start_ns": 0, "stop_ns": stop_ns, "job": "pair"} for flow in flows
-        ],
-    }
+
+def pair_plan(directory: Path, index: int, **settings: Any) -> dict[str, Any]:
+    """The plan of host `index` of two, small unless `settings` say otherwise."""
+    return plan(directory, index, **(SMALL | settings))
 
 
 def read_records(path: Path) -> NDArray:

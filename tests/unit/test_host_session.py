@@ -100,7 +100,7 @@ class World:
             host.session.close()
 
     def records(self, index: int, table: str) -> Any:
-        return read_records(self.hosts[index].session.files.packets.path.with_name(f"{table}.rec"))
+        return read_records(Path(self.hosts[index].session.plan.records) / f"{table}.rec")
 
 
 Make = Callable[..., World]
@@ -280,7 +280,7 @@ def test_samples_add_up_to_the_bytes_of_both_sides(world: World) -> None:
         assert set(rows["plane"]) == {0, 1}
         assert rows[rows["role"] == 1]["bytes"].sum() == host.endpoint.placed_bytes
         assert rows[rows["role"] == 0]["bytes"].sum() == sum(
-            sum(pair.state.sent_bytes.values()) for pair in host.endpoint.pairs.values()
+            sum(pair.requester.sent_bytes.values()) for pair in host.endpoint.pairs.values()
         )
         loop = world.records(index, "loop")
         assert len(loop) >= 10
