@@ -63,7 +63,7 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
     status, error = _how_it_ended(sandbox.run_in_sandbox(lambda: traffic.run(job)))
     outcome = traffic.read_outcome(folder.outcome) or Outcome()
     error = outcome.error or error
-    manifest |= _measured(scenario, outcome) | {"ended": _now(), "status": WORDS[status], "error": error}
+    manifest |= _measured(scenario, outcome) | {"ended": _now(), "status": WORDS[status], "error": error}  # before the verdict
     if status is ExitStatus.INTERRUPTED and not outcome.ended:
         error = f"ended at once; what was recorded can be read with: python -m testbed collect {folder.path}"
         summary = judging.bare(scenario, folder, status, error)
@@ -114,6 +114,7 @@ def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
         "delay_method": outcome.delay_method,
         "rtt_measured": outcome.rtt_measured,
         "counters": outcome.counters,
+        "socket_drops": {host: counters["receive_buffer_drops"] for host, counters in outcome.counters.items() if counters},
         "wall_offset_ns": time.time_ns() - time.monotonic_ns(),
         "stop_ns": outcome.stop_ns,
         "drained_ns": outcome.drained_ns,
@@ -170,10 +171,7 @@ def recollect(folder: ResultsFolder, scenario: Scenario) -> Summary:
     manifest = folder.read_manifest() | _measured(scenario, outcome)
     manifest |= {"status": WORDS[ExitStatus.INTERRUPTED], "error": "killed; collected afterwards"}
     folder.write_manifest(manifest)
-    summary = judging.judge(scenario, folder, outcome, figures=True)
-    summary["status"] = WORDS[ExitStatus.INTERRUPTED]
-    results.write_atomically(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")
-    return summary
+    return judging.judge(scenario, folder, outcome, figures=True)
 
 
 def _now() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from testbed.errors import ExitStatus
@@ -15,19 +16,13 @@ Summary = dict[str, Any]
 
 
 def judge(scenario: Scenario, folder: ResultsFolder, outcome: Outcome, *, figures: bool) -> Summary:
-    """Turn the raw records into tables, judge them, and write figures and report."""
-    import analysis
-    from analysis import judge as verdict
+    """Turn the raw records into tables, judge them, and write summary, figures and report."""
     from analysis import report
     from testbed.run.collect import collect
 
     collect(folder, scenario, build(scenario.topology), outcome.connections)
-    summary: Summary = verdict.summarise(analysis.load(folder.path))
-    if figures:
-        from analysis import figures as drawing
-
-        drawing.write_all(folder.path)
-    report.write(folder.path)
+    report.write(folder.path, figures=figures)
+    summary: Summary = json.loads((folder.path / "summary.json").read_text())
     return summary
 
 
