@@ -31,7 +31,7 @@ def lines(result: Result) -> list[str]:
     for expectation in summary["expectations"]:
         mark = "ok  " if expectation["passed"] else "FAIL"
         found.append(f"  {mark} {expectation['text']}  (actual {_number(expectation['actual'])})")
-    if fidelity["verdict"] != "valid":
+    if fidelity["verdict"] != "valid" and metrics:
         found.append(f"  warning: fidelity {fidelity['verdict']}: {'; '.join(fidelity['reasons'])}")
     report = result.folder.path / "report.html"
     found.append(f"  {'report' if report.exists() else 'folder'}: {report if report.exists() else result.folder.path}")

@@ -151,15 +151,18 @@ class Hosts:
     def all_said(self, kind: str) -> bool:
         return all(kind in host.messages for host in self._hosts.values())
 
-    def wait(self, done: Callable[[], bool], limit_s: float, what: str) -> None:
-        """Serve the channels until `done()`. RunError when a host fails or `limit_s` passes first."""
+    def wait(self, kind: str, limit_s: float, *, of: Iterable[HostProcess] | None = None, unless: Callable[[], bool]) -> None:
+        """Serve the channels until every host, or each in `of`, has sent a message of this kind, or `unless()`.
+
+        RunError when a host fails or `limit_s` passes first.
+        """
+        wanted = list(self._hosts.values() if of is None else of)
         deadline = time.monotonic_ns() + int(limit_s * 1e9)
-        while not done():
+        while (late := [host.name for host in wanted if kind not in host.messages]) and not unless():
+            if time.monotonic_ns() > deadline:
+                raise RunError(f"no '{kind}' within {limit_s:g} s from {', '.join(late)}")
             self.serve(0.05)
             self.check()
-            if time.monotonic_ns() > deadline and not done():
-                late = ", ".join(host.name for host in self._hosts.values() if what not in host.messages)
-                raise RunError(f"no '{what}' within {limit_s:g} s from {late}")
 
     def serve(self, timeout_s: float) -> None:
         """Wait for messages at most this long and take them in."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from testbed.errors import ExitStatus, KernelError, RunError, TestbedError
@@ -19,6 +20,7 @@ from testbed.fabric.network import Fabric
 from testbed.fabric.sandbox import RUN
 from testbed.fabric.verify import verify
 from testbed.model import faults as model_faults
+from testbed.model import timing
 from testbed.model.flows import Flow, flows
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology, host_name
@@ -26,7 +28,7 @@ from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
 from testbed.run.faults import Faults
-from testbed.run.hosts import Hosts
+from testbed.run.hosts import HostProcess, Hosts
 from testbed.run.interrupts import Interrupted, Interrupts
 from testbed.run.plan import host_plans
 from testbed.run.results import ResultsFolder, write_atomically
@@ -37,7 +39,8 @@ from testbed.venv import ROOT
 RUNTIME = RUN / "fabric"  # the sandbox's own /run: gone with it
 LEAD_NS = 200_000_000  # t0 is this far ahead when it is announced: every host has read it by then
 READY_S = 30.0
-CALIBRATION_PACKETS = 8  # per plane, one at a time
+CALIBRATE_S = 10.0  # and twice the round trips it takes
+CALIBRATION_PACKETS = 3  # per plane, one at a time: the median passes over one that met a busy moment
 QUIT_S = 10.0
 QUIT_HURRIED_S = 3.0
 CHECK_NS = 100_000_000
@@ -184,12 +187,16 @@ class _Traffic:
         group = self._topology.group_of
         flow = next((flow for flow in self._flows if group(flow.source) != group(flow.target)), self._flows[0])
         source = self._hosts[host_name(flow.source)]
-        source.channel.send({"type": "calibrate", "flow": flow.id, "count": CALIBRATION_PACKETS})
-        slowest_s = max(self._scenario.links.delay_ns) / 1e9
-        limit_s = 10.0 + 4 * slowest_s * CALIBRATION_PACKETS * self._scenario.topology.planes
-        self._hosts.wait(lambda: "calibrated" in source.messages or self._interrupts.asked, limit_s, "calibrated")
-        self._interrupts.check()
-        self._outcome.rtt_measured = source.messages["calibrated"]["rtts"]
+        count = CALIBRATION_PACKETS * self._scenario.topology.planes
+        source.channel.send({"type": "calibrate", "flow": flow.id, "count": count})
+        limit_s = CALIBRATE_S + 2 * count * timing.rtt_base_ns(self._scenario) / 1e9
+        self._wait("calibrated", limit_s, source)
+        rtts: dict[int, list[int]] = {}
+        for entry in source.messages["calibrated"]["rtts"]:
+            rtts.setdefault(entry["plane"], []).append(entry["rtt_ns"])
+        self._outcome.rtt_measured = [
+            {"plane": plane, "rtt_ns": round(median(measured))} for plane, measured in sorted(rtts.items())
+        ]
 
     def _drive(self, fabric: Fabric) -> None:
         measure = self._scenario.measure
@@ -240,8 +247,8 @@ class _Traffic:
             self._hosts.serve(wait_ns / 1e9)
             self._interrupts.check()
 
-    def _wait(self, kind: str, limit_s: float) -> None:
-        self._hosts.wait(lambda: self._hosts.all_said(kind) or self._interrupts.asked, limit_s, kind)
+    def _wait(self, kind: str, limit_s: float, *hosts: HostProcess) -> None:
+        self._hosts.wait(kind, limit_s, of=hosts or None, unless=lambda: self._interrupts.asked)
         self._interrupts.check()
 
     def _show(self, elapsed_ns: int, telemetry: Telemetry, faults: Faults) -> None:

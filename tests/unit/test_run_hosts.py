@@ -71,8 +71,11 @@ class Bench:
         self.hosts.start(Spawner(), plans, self.path)
         return self.hosts
 
+    def wait(self, kind: str, limit_s: float = 10) -> None:
+        self.hosts.wait(kind, limit_s, unless=lambda: False)
+
     def ready(self) -> None:
-        self.hosts.wait(lambda: self.hosts.all_said("ready"), 10, "ready")
+        self.wait("ready")
 
 
 @pytest.fixture
@@ -95,21 +98,21 @@ def test_ready_and_quit(bench: Bench) -> None:
 
 
 def test_a_host_that_is_killed_is_named_with_its_signal_and_last_words(bench: Bench) -> None:
-    hosts = bench.start("good", "dies")
+    bench.start("good", "dies")
     with pytest.raises(RunError, match=r"(?s)host h1 was ended by SIGKILL while ready.*the last words of a host"):
-        hosts.wait(lambda: False, 10, "connected")
+        bench.wait("connected")
 
 
 def test_what_a_host_reports_as_its_error_is_the_runs_error(bench: Bench) -> None:
-    hosts = bench.start("error")
+    bench.start("error")
     with pytest.raises(RunError, match="host h0: no such interface"):
-        hosts.wait(lambda: False, 10, "ready")
+        bench.wait("ready")
 
 
 def test_what_is_not_a_message_breaks_the_run(bench: Bench) -> None:
-    hosts = bench.start("garbage")
+    bench.start("garbage")
     with pytest.raises(RunError, match="host h0: not a message"):
-        hosts.wait(lambda: False, 10, "ready")
+        bench.wait("ready")
 
 
 def test_a_limit_names_who_is_late(bench: Bench) -> None:
@@ -117,7 +120,7 @@ def test_a_limit_names_who_is_late(bench: Bench) -> None:
     bench.ready()
     hosts["h0"].messages["connected"] = {}
     with pytest.raises(RunError, match=r"no 'connected' within 0.2 s from h1"):
-        hosts.wait(lambda: False, 0.2, "connected")
+        bench.wait("connected", 0.2)
 
 
 def test_a_host_that_does_not_leave_is_ended(bench: Bench) -> None:
