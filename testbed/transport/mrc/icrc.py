@@ -12,7 +12,7 @@ IPV6_BYTES = 40
 UDP_BYTES = 8
 MASKED_PREFIX = IPV6_BYTES + UDP_BYTES + 5  # up to and with the BTH's reserved byte
 ICRC_BYTES = 4
-_ONES_64 = b"\xff" * 8
+ONES_64 = b"\xff" * 8
 
 
 def seed(prefix: bytes | bytearray | memoryview) -> int:
@@ -23,7 +23,7 @@ def seed(prefix: bytes | bytearray | memoryview) -> int:
     head[7] = 0xFF  # hop limit
     head[46:48] = b"\xff\xff"  # UDP checksum
     head[52] = 0xFF  # BTH reserved byte
-    return crc32(head, crc32(_ONES_64))
+    return crc32(head, crc32(ONES_64))
 
 
 def icrc(packet: bytes | bytearray | memoryview) -> bytes:

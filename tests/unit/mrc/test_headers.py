@@ -155,6 +155,17 @@ def test_a_full_packet_costs_142_bytes_of_headers() -> None:
     assert 14 + 40 + packets.inner_bytes(4096) - 4096 == 142
 
 
+def test_icrc_seed_and_byte_order_agree_with_a_captured_packet() -> None:
+    """A RoCEv2 CNP captured on a ConnectX-4 Lx over IPv4, where TOS, TTL and the header checksum are the masked fields."""
+    ipv4 = bytearray.fromhex("45c2003c718c4000401191610a0011010a001201")
+    rest = bytearray.fromhex("000012b700280000" + "8100ffff40000118" + "00" * 20)
+    for place in (1, 8, 10, 11):
+        ipv4[place] = 0xFF
+    for place in (6, 7, 12):
+        rest[place] = 0xFF
+    assert crc32(ipv4 + rest, crc32(icrc.ONES_64)).to_bytes(icrc.ICRC_BYTES, "little").hex() == "82fd002a"
+
+
 @given(st.data())
 def test_a_flipped_bit_is_found_where_switches_may_not_write(data: st.DataObject) -> None:
     buffers, _ = packets.control(LINK, path(), Opcode.SACK, 5, 6, bytes(36))
