@@ -127,17 +127,31 @@ def lines(plan: NodePlan, links: LinkSpec, pins: Path) -> list[str]:
     return found
 
 
-def check(plan: NodePlan, links: LinkSpec, link: Netlink) -> None:
-    """Read every shaper back (pitfall H-04). Raises KernelError where rate, burst or overhead is not what was asked."""
-    found = read(link)
+def problems(plan: NodePlan, links: LinkSpec, link: Netlink) -> list[str]:
+    """Read every shaper back (pitfall H-04): where rate, burst or overhead is not what was asked, as "node: what"."""
+    found: list[str] = []
+    actual = read(link)
     for port, wire in plan.ports:
-        wanted = shaper(wire, links)
-        actual = found.get(port.ifindex)
-        if actual is None:
-            raise KernelError(plan.node, f"{port.name}: tbf", "no shaper at the root of this port")
-        same_burst = abs(actual.burst - wanted.burst) <= max(2, wanted.rate_bps * _TICK_NS // NS_PER_S)
-        if (actual.rate_bps, actual.overhead) != (wanted.rate_bps // 8 * 8, wanted.overhead) or not same_burst:
-            raise KernelError(plan.node, f"{port.name}: tbf", f"asked for {wanted}, the kernel has {actual}")
+        wanted, there = shaper(wire, links), actual.get(port.ifindex)
+        if there is None:
+            found.append(f"{plan.node}: {port.name} has no shaper at its root")
+        elif not _same(wanted, there):
+            found.append(f"{plan.node}: {port.name}: asked for {wanted}, the kernel has {there}")
+    return found
+
+
+def _same(wanted: Shaper, there: Shaper) -> bool:
+    """Equal to what the kernel's units can hold: whole bytes per second and scheduler ticks."""
+    tolerance = max(2, wanted.rate_bps * _TICK_NS // NS_PER_S)
+    same_rate = there.rate_bps == wanted.rate_bps // 8 * 8
+    return same_rate and there.overhead == wanted.overhead and abs(there.burst - wanted.burst) <= tolerance
+
+
+def check(plan: NodePlan, links: LinkSpec, link: Netlink) -> None:
+    """Raises KernelError with every difference."""
+    found = problems(plan, links, link)
+    if found:
+        raise KernelError(plan.node, "queue read-back", "; ".join(found))
 
 
 def read(link: Netlink) -> dict[int, Shaper]:
