@@ -16,8 +16,6 @@ from testbed.host.control import Control
 from testbed.host.rawsocket import RawSocket
 from testbed.host.session import Phase, Session
 
-# Arrivals taken before what they caused is sent: bounds how long an acknowledgement waits behind a burst.
-BATCH = 32
 NS_PER_S = 1e-9
 EXIT_QUIT = 0
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -52,8 +50,6 @@ class Loop:
         self._control = control
         self._descriptors = [wire.fileno(), control.fileno(), wakeup.fileno()]
         self._control_out = [control.fileno()]
-        self._arrived = select.poll()
-        self._arrived.register(wire.fileno(), select.POLLIN)
 
     def run(self) -> int:
         """Run until told to quit or SIGTERM; returns the exit status. Raises what the session and the channel raise."""
@@ -63,7 +59,7 @@ class Loop:
         wire_fd, control_fd, wakeup_fd = descriptors
         wait, now_ns = select.select, time.monotonic_ns
         next_timer, on_timer, late = endpoint.next_timer, endpoint.on_timer, sampler.lag.add
-        receive, send, on_events = self._receive, self._send, session.on_events
+        receive, take, send, on_events = self._wire.receive, endpoint.receive, self._send, session.on_events
         while True:
             timer = next_timer()
             deadline = session.deadline if timer is None or session.deadline < timer else timer
@@ -73,7 +69,7 @@ class Loop:
             ready, _, _ = wait(descriptors, control_out if control.waiting else (), (), left * NS_PER_S if left > 0 else 0)
             sampler.wakeups += 1
             if wire_fd in ready:
-                receive()
+                sampler.packets += receive(take)
             now = now_ns()
             if now >= deadline:
                 late(now - deadline)
@@ -92,21 +88,6 @@ class Loop:
                 return EXIT_TERMINATED
             on_events(now)
             send(now)
-
-    def _receive(self) -> None:
-        """Give the endpoint what has arrived, at most `BATCH` packets."""
-        next_packet, take, now_ns = self._wire.receive, self._session.endpoint.receive, time.monotonic_ns
-        more = self._arrived.poll
-        taken = 0
-        while taken < BATCH:
-            packet = next_packet()
-            if packet is None:
-                break
-            take(packet[0], packet[1], now_ns())
-            taken += 1
-            if not more(0):  # an eighth of the cost of a receive that finds nothing and raises
-                break
-        self._session.sampler.packets += taken
 
     def _send(self, now: int) -> None:
         """Send what the endpoint has for the wire."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+
+from testbed.host.receiver import BatchReceiver, Take
 
 IPPROTO_IPV6_IN_IPV6 = 41
 IPV6_FLOWINFO_SEND = 33  # linux/in6.h; not in Python's socket module
@@ -26,15 +27,9 @@ _MEMINFO_DROPS = 8  # linux/sock_diag.h: SK_MEMINFO_DROPS
 
 # A frame of 4 KiB costs about 9 KB of socket memory: 4 MiB is some 450 frames, 0.7 s of four 5 Mbit/s planes.
 BUFFER_BYTES = 4 * 1024 * 1024
-# Larger than any frame a veth of this testbed carries (MTU 9,000 at most is asked for).
-FRAME_BYTES = 9216
-ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 
 _FULL = (errno.ENOBUFS, errno.EAGAIN, errno.ENOMEM)
 _UNREACHABLE = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV, errno.EADDRNOTAVAIL)
-
-# The low byte of a native int, which is where the class is in the control message.
-_CLASS_AT = 0 if sys.byteorder == "little" else 3
 
 Destination = tuple[str, int, int, int]
 
@@ -44,13 +39,10 @@ class RawSocket:
 
     __slots__ = (
         "_ancillary",
-        "_buffer",
-        "_buffers",
+        "_batch",
         "_plane_of",
-        "_recvmsg_into",
         "_sendmsg",
         "_socket",
-        "_view",
         "dropped_full",
         "dropped_other",
         "dropped_unreachable",
@@ -69,10 +61,7 @@ class RawSocket:
         _enlarge(sock, SO_SNDBUFFORCE, socket.SO_SNDBUF)
         self._socket = sock
         self._sendmsg = sock.sendmsg
-        self._recvmsg_into = sock.recvmsg_into
-        self._buffer = bytearray(FRAME_BYTES)
-        self._buffers = [self._buffer]
-        self._view = memoryview(self._buffer)
+        self._batch = BatchReceiver(sock.fileno())
         self._ancillary: dict[int, list[tuple[int, int, bytes]]] = {}
         self._plane_of = plane_of
         self.sent = 0
@@ -102,16 +91,13 @@ class RawSocket:
         else:
             self.sent += 1
 
-    def receive(self) -> tuple[memoryview, int] | None:
-        """One packet and its outer traffic class, None when there is none. The view is valid until the next call."""
+    def receive(self, take: Take) -> int:
+        """Give `take(packet, outer class, now)` what has arrived, a batch at most; returns how many packets."""
         try:
-            size, ancillary, _, _ = self._recvmsg_into(self._buffers, ANCILLARY_BYTES)
-        except BlockingIOError:
-            return None
-        except OSError as error:  # a pending error of an earlier send (a port went down); the next call reads on
+            return self._batch.receive(take)
+        except OSError as error:  # left by an earlier send (a port went down); the next call reads on
             self._refused(error, "")
-            return None
-        return self._view[:size], ancillary[0][2][_CLASS_AT] if ancillary else 0
+            return 0
 
     @property
     def receive_drops(self) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.pair_network import inside
-from testbed.host.rawsocket import FRAME_BYTES, RawSocket
+from testbed.host.rawsocket import RawSocket
+from testbed.host.receiver import BATCH, FRAME_BYTES
 
 pytestmark = [
     pytest.mark.netns,
@@ -29,22 +30,32 @@ def loopback(mtu: int = 65536) -> None:
     subprocess.run(["ip", "link", "set", "lo", "up", "mtu", str(mtu)], check=True)
 
 
+def arrived(wire: RawSocket) -> list[tuple[bytes, int]]:
+    got: list[tuple[bytes, int]] = []
+    while wire.receive(lambda packet, tclass, _now: got.append((bytes(packet), tclass))):
+        pass
+    return got
+
+
 def there_and_back() -> None:
     loopback()
     wire = RawSocket({})
+    assert arrived(wire) == []
     for tclass in (0, 18, 19, 184):
         wire.send((HERE, 0, 0x12345, 0), tclass, [b"inner header ", memoryview(b"payload")])
-        packet = wire.receive()
-        assert packet is not None
-        assert bytes(packet[0]) == b"inner header payload"
-        assert packet[1] == tclass
-    assert wire.receive() is None
-    largest = bytes(FRAME_BYTES - 100)
-    wire.send((HERE, 0, 0, 0), 0, [largest])
-    packet = wire.receive()
-    assert packet is not None
-    assert packet[0] == largest
-    assert wire.counters() == {"wire_sent": 5, "wire_dropped_full": 0, "wire_dropped_other": 0, "receive_buffer_drops": 0}
+    assert arrived(wire) == [(b"inner header payload", tclass) for tclass in (0, 18, 19, 184)]
+    largest = bytes(range(256)) * 36
+    assert len(largest) == FRAME_BYTES
+    sent = [largest[: FRAME_BYTES - 97 * index] for index in range(BATCH + 5)]
+    for index, packet in enumerate(sent):
+        wire.send((HERE, 0, 0, 0), index * 4, [packet])
+    assert arrived(wire) == [(packet, index * 4) for index, packet in enumerate(sent)]
+    assert wire.counters() == {
+        "wire_sent": 4 + len(sent),
+        "wire_dropped_full": 0,
+        "wire_dropped_other": 0,
+        "receive_buffer_drops": 0,
+    }
 
 
 def refusals() -> None:
@@ -62,7 +73,7 @@ def too_large() -> None:
     loopback(1500)
     wire = RawSocket({})
     wire.send((HERE, 0, 0, 0), 0, [bytes(1460)])
-    assert wire.receive() is not None
+    assert len(arrived(wire)) == 1
     with pytest.raises(OSError, match="too long"):
         wire.send((HERE, 0, 0, 0), 0, [bytes(1461)])
 
@@ -74,9 +85,7 @@ def overflow() -> None:
     deadline = time.monotonic() + 30
     while not wire.receive_drops and time.monotonic() < deadline:
         wire.send((HERE, 0, 0, 0), 0, [frame])
-    kept = 0
-    while wire.receive() is not None:
-        kept += 1
+    kept = len(arrived(wire))
     assert kept > 300
     assert wire.sent - kept == wire.receive_drops >= 1
 
