@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from analysis.tables import TABLES, Table
 
+from testbed.model.framing import charged_bytes
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 from testbed.run import tables
@@ -27,10 +28,19 @@ MAKERS: dict[str, Callable[[tables.Source], pd.DataFrame]] = {
 
 def collect(folder: ResultsFolder, scenario: Scenario, topology: Topology, connections: list[tables.Connection]) -> None:
     """Write every table, then drop the raw files. RunError when the disk is full; no half-written table is left then."""
-    source = tables.Source(folder.raw, topology, connections, min(scenario.links.delay_ns), os.cpu_count() or 1)
+    source = tables.Source(folder.raw, topology, connections, _least_delay_ns(scenario), os.cpu_count() or 1)
     for table in TABLES:
         _write(folder, table, MAKERS[table.name](source))
     folder.drop_raw()
+
+
+def _least_delay_ns(scenario: Scenario) -> int:
+    """No arrival is sooner after its `sent_ns`, which is when the sender's own clock has the frame leave its port: up to
+    a frame time later than it really left, when the shaper let it go at once.
+    """
+    links = scenario.links
+    frame_ns = charged_bytes(scenario.transport.payload, links.overhead_bytes) * 8 * 10**9 // links.rate_bps
+    return max(0, min(links.delay_ns) - frame_ns)
 
 
 def _write(folder: ResultsFolder, table: Table, frame: pd.DataFrame) -> None:

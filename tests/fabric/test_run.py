@@ -123,7 +123,8 @@ def test_every_packet_that_was_placed_was_sent_and_every_byte_counts_once(tmp_pa
     loaded = analysis.load(run.folder)
     packets, messages = loaded.packets, loaded.messages
     placed = packets[packets["placed_ns"].notna()]
-    assert ((placed["placed_ns"] - placed["sent_ns"]) >= 20_000_000).all()  # nothing is faster than the delay
+    # Nothing is faster than the delay of 20 ms; `sent_ns` is the sender's own clock, off by a frame time (7 ms) at most.
+    assert ((placed["placed_ns"] - placed["sent_ns"]) >= 13_000_000).all()
     first = placed[~placed["duplicate"]]
     assert not first.duplicated(["flow", "psn"]).any()
     finished = messages[messages["verdict"] == "ok"]
