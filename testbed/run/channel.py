@@ -11,7 +11,7 @@ CHUNK = 65536
 
 
 class Channel:
-    """Never blocks. `send` keeps what the socket does not take at once; `flush` tries again."""
+    """Never blocks. `send` keeps what the socket does not take at once; `flush` tries again. Closed, it sends nothing."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -32,6 +32,8 @@ class Channel:
         return bool(self._unsent)
 
     def flush(self) -> None:
+        if self.closed:
+            return
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]

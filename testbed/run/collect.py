@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from analysis.tables import TABLES, Table
 
+from analysis.tables import TABLES, Table
 from testbed.model.framing import charged_bytes
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ class Spawner(Protocol):
     """The part of `Fabric` that starts processes in a node's network namespace."""
 
     def spawn(
-        self, node: str, argv: list[str], *, pass_fds: Iterable[int] = (), stdout: Any = None, stderr: Any = None
+        self, node: str, argv: list[str], *, pass_fds: Sequence[int] = (), stdout: Any = None, stderr: Any = None
     ) -> subprocess.Popen[bytes]: ...
 
 
@@ -145,7 +145,7 @@ class Hosts:
 
     def flush(self) -> None:
         for host in self._hosts.values():
-            if host.channel.pending() and not host.channel.closed:
+            if host.channel.pending():
                 host.channel.flush()
 
     def all_said(self, kind: str) -> bool:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis.tables import TABLES
 
 import analysis
+from analysis.tables import TABLES
 from tests.fabric import inventory
 
 ROOT = Path(__file__).resolve().parents[2]

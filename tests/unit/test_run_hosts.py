@@ -101,6 +101,8 @@ def test_a_host_that_is_killed_is_named_with_its_signal_and_last_words(bench: Be
     bench.start("good", "dies")
     with pytest.raises(RunError, match=r"(?s)host h1 was ended by SIGKILL while ready.*the last words of a host"):
         bench.wait("connected")
+    assert bench.hosts.quit(5) == []  # the others still leave in order
+    assert bench.hosts["h0"].messages["bye"]["counters"] == {"packets_sent": 3}
 
 
 def test_what_a_host_reports_as_its_error_is_the_runs_error(bench: Bench) -> None:
