@@ -207,9 +207,13 @@ class Pair:
     def run(self, for_ns: int, *, until: Callable[[], bool] = lambda: False) -> bool:
         """Run for a time or until a condition holds; returns whether it does."""
         stop = self.now + for_ns
+        steps, since = 0, self.now
         while self.now < stop and not until():
             if not self.step():
                 break
+            steps = steps + 1 if self.now == since else 0
+            since = self.now
+            assert steps < 10_000, "time stands still: a timer that is due does not go away"
         return until()
 
     def completed(self, host: int) -> list[int]:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Room:
-    """What a room may import beside the standard library and itself; `lazily` only where loading the module does not import it."""
+    """What a room may import beside the standard library and itself; `lazily` only where loading the module does not."""
 
     may: tuple[str, ...] = ()
     lazily: tuple[str, ...] = ()

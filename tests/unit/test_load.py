@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
@@ -193,7 +193,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(documents())
 def test_a_dump_loads_back_equal(document: dict[str, Any]) -> None:
     scenario = load.load_text(yaml.safe_dump(document, allow_unicode=True), "drawn")
@@ -209,7 +209,7 @@ PATHS += ["scale", "zzz"]
 ODDITIES = st.from_regex(r"[\[{]?[a-z0-9.:, -]{0,12}[\]}]?", fullmatch=True)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(PATHS), st.one_of(st.text(max_size=30), ODDITIES))
 def test_any_value_is_read_or_refused(path: str, value: str) -> None:
     """Nothing but a ScenarioError comes out of bad input, and it always says where."""

@@ -44,5 +44,5 @@ def test_warnings() -> None:
     assert "only 2.3 frames are in flight per host, less than 8" in text("links.delay=2ms")
     assert "the machine may decide the result" not in text()
     assert "cores are needed for the hosts alone" in text("links.rate=100mbit")
-    assert "5.9 frames in flight per plane, 23.5 in what `scale` says it stands for" in text()
-    assert "`scale`" not in text("links.delay=80ms")
+    assert "5.9 frames in flight per plane, 23.5 in what `scale` says it stands for" in text("scale.rtt=8us")
+    assert "`scale`" not in text()

@@ -73,9 +73,13 @@ StateSink = Callable[[int, "Path", EvState, EvState, Cause], None]
 
 
 class Selector(Protocol):
-    """How a sender picks the path of its next packet. `react` says whether path feedback changes anything."""
+    """How a sender picks the path of its next packet.
+
+    `react` says whether path feedback changes anything, `pinned` whether all packets go one way.
+    """
 
     react: bool
+    pinned: bool
 
     def __call__(self, paths: PathSet, now: int) -> Path | None: ...
 
@@ -171,7 +175,9 @@ class PathSet:
         return path if path is not None else self.all[0]
 
     def port_wake(self) -> int:
-        """When the first port of a usable plane wants more, in ns."""
+        """When a port that the policy would use wants more, in ns."""
+        if self._selector.pinned:
+            return self._pinned.port.room_at()
         return min(plane.port.room_at() for plane in self.planes if plane.active)
 
     # Feedback
@@ -231,6 +237,7 @@ class PathSet:
 
 class _Mrc:
     react = True
+    pinned = False
 
     def __call__(self, paths: PathSet, now: int) -> Path | None:
         return paths.rotate(now, skip=True)
@@ -240,6 +247,7 @@ class _Oblivious:
     """Sprays over every path for ever: what the reactions are worth."""
 
     react = False
+    pinned = False
 
     def __call__(self, paths: PathSet, now: int) -> Path | None:
         return paths.rotate(now, skip=False)
@@ -249,6 +257,7 @@ class _SinglePath:
     """All packets on one path: a QP without multipath."""
 
     react = False
+    pinned = True
 
     def __call__(self, paths: PathSet, now: int) -> Path | None:
         return paths.pinned(now)
