@@ -100,7 +100,7 @@ class DelayLine:
             for host, ports in by_host.items():
                 delays = sorted({port.delay_ns for port in ports})
                 with self._namespaces.inside(host):
-                    plan.append((*_open_queue(), delays))
+                    plan.append((*open_queue(), delays))
             self._launch(plan)
         finally:
             for channel, statistics, _ in plan:
@@ -109,7 +109,7 @@ class DelayLine:
         # Rules last: a packet sent to a queue that nobody reads would be dropped.
         for host, ports in by_host.items():
             delays = sorted({port.delay_ns for port in ports})
-            self._add_rules(host, [(port.port, delays.index(port.delay_ns)) for port in ports])
+            add_queue_rules(self._namespaces, host, [(port.port, delays.index(port.delay_ns)) for port in ports])
 
     def _launch(self, plan: list[tuple[int, int, list[int]]]) -> None:
         ours, theirs = socket.socketpair()
@@ -129,14 +129,6 @@ class DelayLine:
         answer = self._read_line()
         if "error" in answer:
             raise KernelError("delay line", "start", str(answer["error"]))
-
-    def _add_rules(self, host: str, queues: list[tuple[str, int]]) -> None:
-        rules = [f"-A PREROUTING -i {port} -j NFQUEUE --queue-num {number}" for port, number in queues]
-        text = "\n".join(["*mangle", *rules, "COMMIT", ""])
-        with self._namespaces.inside(host):
-            done = subprocess.run(["ip6tables-restore", "--noflush"], input=text, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise KernelError(host, "ip6tables-restore NFQUEUE", done.stderr.strip())
 
     def stats(self) -> DelayStats:
         """Lateness since the last call. KernelError when the daemon is gone."""
@@ -173,11 +165,21 @@ class DelayLine:
             self._process = None
 
 
-def _open_queue() -> tuple[int, int]:
+def open_queue() -> tuple[int, int]:
     """(netlink socket, queue statistics file) of the current network namespace, owned by the caller."""
     channel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
     statistics = os.open("/proc/thread-self/net/netfilter/nfnetlink_queue", os.O_RDONLY | os.O_CLOEXEC)
     return channel.detach(), statistics
+
+
+def add_queue_rules(namespaces: Namespaces, host: str, queues: Sequence[tuple[str, int]]) -> None:
+    """Send what arrives at each (port, queue number) to that netfilter queue of the host's namespace."""
+    rules = [f"-A PREROUTING -i {port} -j NFQUEUE --queue-num {number}" for port, number in queues]
+    text = "\n".join(["*mangle", *rules, "COMMIT", ""])
+    with namespaces.inside(host):
+        done = subprocess.run(["ip6tables-restore", "--noflush"], input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise KernelError(host, "ip6tables-restore NFQUEUE", done.stderr.strip())
 
 
 def netem_works() -> bool:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
+from itertools import pairwise
 
 from testbed.fabric.namespaces import Namespaces
 from testbed.model.codepoints import Dscp, traffic_class
@@ -139,4 +140,4 @@ def crossings(routes: Sequence[Route]) -> Counter[tuple[str, str]]:
 def steps(route: Route) -> list[tuple[str, str]]:
     """The (node, neighbour) hops of a route in order of travel."""
     names = (host_name(route.source), *route.path.hops, host_name(route.target))
-    return list(zip(names, names[1:], strict=False))
+    return list(pairwise(names))

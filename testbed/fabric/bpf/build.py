@@ -43,17 +43,25 @@ def build(directory: Path) -> Path:
     if found is not None:
         return found
     place = SOURCE.parent if os.access(SOURCE.parent, os.W_OK) else directory
-    target = place / object_name()
-    unfinished = place / f"{object_name()}.{os.getpid()}"
+    target = compile_to(place)
+    for stale in place.glob("port-*.o"):
+        if stale != target:
+            stale.unlink(missing_ok=True)
+    return target
+
+
+def compile_to(directory: Path) -> Path:
+    """Compile into `directory`. KernelError with clang's words when it fails or is absent."""
+    target = directory / object_name()
+    unfinished = directory / f"{object_name()}.{os.getpid()}"
     command = ["clang", *flags(), "-c", str(SOURCE), "-o", str(unfinished)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise KernelError("port program", "clang", "not found on PATH; run ./setup.sh") from error
     if done.returncode != 0:
+        unfinished.unlink(missing_ok=True)
         raise KernelError("port program", "clang", done.stderr.strip())
-    for stale in place.glob("port-*.o"):
-        stale.unlink(missing_ok=True)
     unfinished.replace(target)
     return target
 
