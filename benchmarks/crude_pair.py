@@ -10,7 +10,7 @@ import select
 import sys
 import time
 
-from benchmarks.pair_network import ADDRESSES
+from benchmarks.pair_network import address
 from testbed.host.rawsocket import RawSocket
 
 PAYLOAD = 4096
@@ -24,10 +24,10 @@ DATA_CLASS = 18
 ACK_CLASS = 184
 
 
-def main(side: str, planes: str, start_ns: str, seconds: str) -> None:
-    """Exchange packets from `start_ns` on for `seconds`; prints the packets received."""
+def main(side: str, planes: str, start_ns: str, seconds: str, switched: str) -> None:
+    """Exchange packets from `start_ns` on for `seconds`; prints the packets received and the CPU ns they took."""
     index = "ab".index(side)
-    to = [(ADDRESSES[1 - index].format(plane=plane), 0, plane, 0) for plane in range(int(planes))]
+    to = [(address(1 - index, plane, switched=switched == "switched"), 0, plane, 0) for plane in range(int(planes))]
     wire = RawSocket({})
     data: list[bytes | memoryview] = [bytes(88), memoryview(bytes(PAYLOAD))]
     ack = [bytes(ACK_BYTES)]
@@ -36,7 +36,10 @@ def main(side: str, planes: str, start_ns: str, seconds: str) -> None:
     begin = int(start_ns)
     while time.monotonic_ns() < begin:
         time.sleep(0.001)
+    spent = time.process_time_ns()
     end = begin + int(float(seconds) * 1e9)
+    datagrams = [[(target, DATA_CLASS, data)] for target in to]
+    acks = [[(target, ACK_CLASS, ack)] for target in to]
     outstanding = received = turn = 0
     heard = begin
     send, receive, ready = wire.send, wire.receive, waiting.poll
@@ -49,18 +52,18 @@ def main(side: str, planes: str, start_ns: str, seconds: str) -> None:
         else:
             received += 1
             if not received % ACK_EVERY:
-                send(to[turn], ACK_CLASS, ack)
+                send(acks[turn])
 
     while (now := time.monotonic_ns()) < end:
         if now - heard > STALL_NS:
             outstanding, heard = 0, now
         while outstanding < WINDOW:
-            send(to[turn], DATA_CLASS, data)
+            send(datagrams[turn])
             turn = turn + 1 if turn + 1 < len(to) else 0
             outstanding += 1
         if ready(STALL_NS // 1_000_000):
             receive(take)
-    print(received, flush=True)
+    print(received, time.process_time_ns() - spent, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pair_network import ADDRESSES, SIDES, enter
+from benchmarks.pair_network import SIDES, address, enter, port
 
 
 def plan(
@@ -27,6 +27,8 @@ def plan(
     rate_bps: int = 20_000_000,
     stop_ns: int | None = None,
     both: bool = True,
+    switched: bool = False,
+    moderation_ns: int = 0,
     transport: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The plan of host `index` of a pair; flow 0 goes from h0 to h1, flow 1 (with `both`) back."""
@@ -39,11 +41,17 @@ def plan(
         "records": str(directory / f"h{index}"),
         "inner": f"fd00::1:{index}",
         "ports": [
-            {"plane": plane, "interface": f"eth{plane}", "rate_bps": rate_bps, "sid": ADDRESSES[index].format(plane=plane)}
+            {
+                "plane": plane,
+                "interface": port(index, plane, switched=switched),
+                "rate_bps": rate_bps,
+                "sid": address(index, plane),
+            }
             for plane in range(planes)
         ],
         "overhead_bytes": 24,
         "interval_ns": 100_000_000,
+        "moderation_ns": moderation_ns,
         "transport": {
             "kind": "mrc",
             "payload": payload,
@@ -61,7 +69,7 @@ def plan(
                 "index": other,
                 "inner": f"fd00::1:{other}",
                 "paths": [
-                    {"ev": plane << 16, "plane": plane, "address": ADDRESSES[other].format(plane=plane)}
+                    {"ev": plane << 16, "plane": plane, "address": address(other, plane, switched=switched)}
                     for plane in range(planes)
                 ],
             }

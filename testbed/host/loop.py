@@ -10,13 +10,15 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from testbed.host.control import Control
 from testbed.host.rawsocket import RawSocket
 from testbed.host.session import Phase, Session
 
-NS_PER_S = 1e-9
+S_PER_NS = 1e-9
+Wait = Callable[[int], list[int]]
 EXIT_QUIT = 0
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
@@ -48,28 +50,23 @@ class Loop:
         self._session = session
         self._wire = wire
         self._control = control
-        self._descriptors = [wire.fileno(), control.fileno(), wakeup.fileno()]
-        self._control_out = [control.fileno()]
+        self._wakeup = wakeup
 
     def run(self) -> int:
         """Run until told to quit or SIGTERM; returns the exit status. Raises what the session and the channel raise."""
-        session, control = self._session, self._control
-        endpoint, sampler = session.endpoint, session.sampler
-        descriptors, control_out = self._descriptors, self._control_out
-        wire_fd, control_fd, wakeup_fd = descriptors
-        wait, now_ns = select.select, time.monotonic_ns
-        next_timer, on_timer, late = endpoint.next_timer, endpoint.on_timer, sampler.lag.add
-        receive, take, send, on_events = self._wire.receive, endpoint.receive, self._send, session.on_events
+        session, control, sampler = self._session, self._control, self._session.sampler
+        endpoint = session.endpoint
+        next_timer, on_timer, transmit, take = endpoint.next_timer, endpoint.on_timer, endpoint.transmit, endpoint.receive
+        receive, send, on_events, late = self._wire.receive, self._wire.send, session.on_events, sampler.lag.add
+        now_ns = time.monotonic_ns
+        wait = self._moderated() if session.plan.moderation_ns else self._plain()
+        control_fd, wakeup_fd = control.fileno(), self._wakeup.fileno()
         while True:
             timer = next_timer()
             deadline = session.deadline if timer is None or session.deadline < timer else timer
-            left = deadline - now_ns()
-            # select, not epoll: its timeout is in microseconds, epoll's in whole milliseconds rounded up, and pacing
-            # frames that take a few milliseconds should not be that late. It costs a microsecond more per wake-up.
-            ready, _, _ = wait(descriptors, control_out if control.waiting else (), (), left * NS_PER_S if left > 0 else 0)
+            ready = wait(deadline)
             sampler.wakeups += 1
-            if wire_fd in ready:
-                sampler.packets += receive(take)
+            sampler.packets += receive(take)  # whatever woke us: a receive that finds nothing is cheaper than a wake-up
             now = now_ns()
             if now >= deadline:
                 late(now - deadline)
@@ -87,13 +84,34 @@ class Loop:
             if wakeup_fd in ready:
                 return EXIT_TERMINATED
             on_events(now)
-            send(now)
+            sampler.packets += send(transmit(now))
 
-    def _send(self, now: int) -> None:
-        """Send what the endpoint has for the wire."""
-        put = self._wire.send
-        count = 0
-        for destination, tclass, buffers in self._session.endpoint.transmit(now):
-            put(destination, tclass, buffers)
-            count += 1
-        self._session.sampler.packets += count
+    def _plain(self) -> Wait:
+        """Waits until the deadline or something arrives; returns what is ready."""
+        control, now_ns, poll = self._control, time.monotonic_ns, select.select
+        everything = [self._wire.fileno(), control.fileno(), self._wakeup.fileno()]
+        outgoing = [control.fileno()]
+
+        def wait(deadline: int) -> list[int]:
+            # select, not epoll: its timeout is in microseconds, epoll's in whole milliseconds rounded up, and pacing
+            # frames that take a few milliseconds should not be that late. It costs a microsecond more per wake-up.
+            left = deadline - now_ns()
+            return poll(everything, outgoing if control.waiting else (), (), left * S_PER_NS if left > 0 else 0)[0]
+
+        return wait
+
+    def _moderated(self) -> Wait:
+        """As `_plain`, but arrivals do not wake the host before `moderation_ns` have passed since it last looked."""
+        plain, moderation_ns, now_ns = self._plain(), self._session.plan.moderation_ns, time.monotonic_ns
+        quiet = [self._control.fileno(), self._wakeup.fileno()]
+
+        def wait(deadline: int) -> list[int]:
+            left = deadline - now_ns()
+            pause = min(left, moderation_ns)
+            if pause > 0:
+                ready = select.select(quiet, (), (), pause * S_PER_NS)[0]
+                if ready or left <= moderation_ns:
+                    return ready
+            return plain(deadline)
+
+        return wait

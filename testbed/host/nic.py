@@ -11,12 +11,10 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from testbed.host.plan import HostPlan, PlanError
+from testbed.host.rawsocket import Datagram
 from testbed.host.recorder import Recorder
 
 KINDS = ("mrc", "rc")
-
-Buffers = Sequence[bytes | bytearray | memoryview]
-Datagram = tuple[tuple[str, int, int, int], int, Buffers]
 
 
 class MemoryRegion(Protocol):

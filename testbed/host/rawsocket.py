@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from testbed.host.receiver import BatchReceiver, Take
@@ -34,6 +34,17 @@ _UNREACHABLE = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENO
 Destination = tuple[str, int, int, int]
 
 
+Datagram = tuple[Destination, int, Sequence[bytes | bytearray | memoryview]]
+
+
+class _ClassMessages(dict[int, list[tuple[int, int, bytes]]]):
+    """The control messages that set an outer traffic class, made on first use."""
+
+    def __missing__(self, tclass: int) -> list[tuple[int, int, bytes]]:
+        made = self[tclass] = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("=i", tclass))]
+        return made
+
+
 class RawSocket:
     """Sends and receives what is inside the outer IPv6 header. Never blocks."""
 
@@ -46,6 +57,7 @@ class RawSocket:
         "dropped_full",
         "dropped_other",
         "dropped_unreachable",
+        "refused",
         "sent",
     )
 
@@ -62,9 +74,10 @@ class RawSocket:
         self._socket = sock
         self._sendmsg = sock.sendmsg
         self._batch = BatchReceiver(sock.fileno())
-        self._ancillary: dict[int, list[tuple[int, int, bytes]]] = {}
+        self._ancillary = _ClassMessages()
         self._plane_of = plane_of
-        self.sent = 0
+        self.sent = 0  # refused ones included
+        self.refused = 0
         self.dropped_full = 0
         self.dropped_unreachable: dict[int, int] = {}
         self.dropped_other = 0
@@ -77,19 +90,22 @@ class RawSocket:
         """Close the socket."""
         self._socket.close()
 
-    def send(self, destination: Destination, tclass: int, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Send one packet. `destination` is (address, 0, flow label, 0); a refusal counts as a loss in the NIC."""
-        try:
-            ancillary = self._ancillary[tclass]
-        except KeyError:
-            ancillary = [(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("=i", tclass))]
-            self._ancillary[tclass] = ancillary
-        try:
-            self._sendmsg(buffers, ancillary, 0, destination)
-        except OSError as error:
-            self._refused(error, destination[0])
-        else:
-            self.sent += 1
+    def send(self, datagrams: Iterable[Datagram]) -> int:
+        """Send packets, each (destination, outer traffic class, buffers); a refusal counts as a loss in the NIC.
+
+        A destination is (address, 0, flow label, 0). Returns how many there were.
+        """
+        sendmsg, ancillary = self._sendmsg, self._ancillary
+        count = 0
+        for destination, tclass, buffers in datagrams:
+            count += 1
+            try:
+                sendmsg(buffers, ancillary[tclass], 0, destination)
+            except OSError as error:
+                self.refused += 1
+                self._refused(error, destination[0])
+        self.sent += count
+        return count
 
     def receive(self, take: Take) -> int:
         """Give `take(packet, outer class, now)` what has arrived, a batch at most; returns how many packets."""
@@ -107,7 +123,7 @@ class RawSocket:
     def counters(self) -> dict[str, int]:
         """Packets sent, packets refused by cause, and receive buffer drops."""
         counted = {
-            "wire_sent": self.sent,
+            "wire_sent": self.sent - self.refused,
             "wire_dropped_full": self.dropped_full,
             "wire_dropped_other": self.dropped_other,
             "receive_buffer_drops": self.receive_drops,

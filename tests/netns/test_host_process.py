@@ -82,9 +82,9 @@ def all_packets_of_a_lossy_wire(directory: str) -> None:
     hosts = pair(Path(directory), message=300_001)
     start(hosts)
     time.sleep(0.5)
-    subprocess.run([*enter("b", 0), "ip", "link", "set", "eth2", "down"], check=True)
+    subprocess.run([*enter("b", 0), "ip", "link", "set", "a2", "down"], check=True)
     time.sleep(0.5)
-    subprocess.run([*enter("b", 0), "ip", "link", "set", "eth2", "up"], check=True)
+    subprocess.run([*enter("b", 0), "ip", "link", "set", "a2", "up"], check=True)
     time.sleep(0.5)
     sender, receiver = finish(hosts)
     assert sender["messages_corrupt"] == receiver["messages_corrupt"] == 0
@@ -197,7 +197,7 @@ def outer_headers(directory: str) -> None:
     with Path("/run/netns/b0").open("rb") as namespace, Path("/proc/self/ns/net").open("rb") as home:
         _setns(namespace.fileno())
         watch = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
-        watch.bind(("eth3", ETH_P_ALL))
+        watch.bind(("a3", ETH_P_ALL))
         _setns(home.fileno())
     hosts = [PairedHost(path, index, plan(path, index)) for index in (0, 1)]
     connect(hosts)

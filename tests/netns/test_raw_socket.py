@@ -42,13 +42,13 @@ def there_and_back() -> None:
     wire = RawSocket({})
     assert arrived(wire) == []
     for tclass in (0, 18, 19, 184):
-        wire.send((HERE, 0, 0x12345, 0), tclass, [b"inner header ", memoryview(b"payload")])
+        wire.send([((HERE, 0, 0x12345, 0), tclass, [b"inner header ", memoryview(b"payload")])])
     assert arrived(wire) == [(b"inner header payload", tclass) for tclass in (0, 18, 19, 184)]
     largest = bytes(range(256)) * 36
     assert len(largest) == FRAME_BYTES
     sent = [largest[: FRAME_BYTES - 97 * index] for index in range(BATCH + 5)]
     for index, packet in enumerate(sent):
-        wire.send((HERE, 0, 0, 0), index * 4, [packet])
+        wire.send([((HERE, 0, 0, 0), index * 4, [packet])])
     assert arrived(wire) == [(packet, index * 4) for index, packet in enumerate(sent)]
     assert wire.counters() == {
         "wire_sent": 4 + len(sent),
@@ -61,8 +61,8 @@ def there_and_back() -> None:
 def refusals() -> None:
     wire = RawSocket({"5f00:2::1": 2})
     for _ in range(3):
-        wire.send(("5f00:2::1", 0, 0, 0), 0, [b"x"])  # no route
-    wire.send(("5f00:9::1", 0, 0, 0), 0, [b"x"])
+        wire.send([(("5f00:2::1", 0, 0, 0), 0, [b"x"])])  # no route
+    wire.send([(("5f00:9::1", 0, 0, 0), 0, [b"x"])])
     counters = wire.counters()
     assert counters["wire_sent"] == 0
     assert counters["wire_dropped_unreachable_plane2"] == 3
@@ -72,10 +72,10 @@ def refusals() -> None:
 def too_large() -> None:
     loopback(1500)
     wire = RawSocket({})
-    wire.send((HERE, 0, 0, 0), 0, [bytes(1460)])
+    wire.send([((HERE, 0, 0, 0), 0, [bytes(1460)])])
     assert len(arrived(wire)) == 1
     with pytest.raises(OSError, match="too long"):
-        wire.send((HERE, 0, 0, 0), 0, [bytes(1461)])
+        wire.send([((HERE, 0, 0, 0), 0, [bytes(1461)])])
 
 
 def overflow() -> None:
@@ -84,7 +84,7 @@ def overflow() -> None:
     frame = bytes(4200)
     deadline = time.monotonic() + 30
     while not wire.receive_drops and time.monotonic() < deadline:
-        wire.send((HERE, 0, 0, 0), 0, [frame])
+        wire.send([((HERE, 0, 0, 0), 0, [frame])])
     kept = len(arrived(wire))
     assert kept > 300
     assert wire.sent - kept == wire.receive_drops >= 1

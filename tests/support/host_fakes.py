@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from testbed.host.nic import Datagram, Nic
+from testbed.host.nic import Nic
 from testbed.host.plan import HostPlan
+from testbed.host.rawsocket import Datagram
 from testbed.host.recorder import Recorder
 
 # target host, target QP, PSN, EV, region key, address, immediate, kind
