@@ -64,9 +64,8 @@ def _add(problems: Problems, root: t.Mapping, path: str, message: str, hint: str
 def _names(root: t.Mapping, topology: Topology, problems: Problems) -> None:
     long = names_too_long(topology)
     if long:
-        message = (
-            f"{len(long)} interface names are too long, such as {long[0]}: the kernel takes {INTERFACE_NAME_MAX} characters"
-        )
+        others = f" and {len(long) - 1} more" if len(long) > 1 else ""
+        message = f"interface name too long, the kernel takes {INTERFACE_NAME_MAX} characters: {long[0]}{others}"
         _add(problems, root, "topology", message, "fewer planes, switches per plane or hosts per T0")
 
 
@@ -74,8 +73,9 @@ def _payload(root: t.Mapping, links: LinkSpec, transport: TransportSpec, problem
     need, most = framing.packet_bytes(transport.payload), framing.payload_max(links.mtu)
     if need > links.mtu:
         message = f"a payload of {transport.payload} bytes makes packets of {need} bytes, links.mtu is {links.mtu}"
-        hint = f"at most {most}B" if most >= 64 else f"links.mtu of at least {need}"
-        _add(problems, root, "transport.payload", message, hint)
+        hint = f"a payload of at most {most}B, or an MTU of at least {need}" if most >= 64 else f"an MTU of at least {need}"
+        written = isinstance(tree := root.entries.get("transport"), t.Mapping) and "payload" in tree.entries
+        _add(problems, root, "transport.payload" if written else "links.mtu", message, hint)
 
 
 def _trim_size(root: t.Mapping, done: Values, problems: Problems) -> None:

@@ -66,19 +66,18 @@ def dump(scenario: Scenario) -> str:
 
 
 def _key(key: str, value: Any) -> str:
-    """One top-level key; sections on one line where they fit, list entries one per line."""
-    flow = isinstance(value, dict) or not value
+    """One top-level key: sections in braces, list entries one per line."""
     if isinstance(value, list) and value:
-        entries = "".join(f"  - {_flow(entry)}\n" for entry in value)
-        return f"{key}:\n{entries}"
-    text: str = yaml.safe_dump(
-        {key: value}, sort_keys=False, width=WIDTH, allow_unicode=True, default_flow_style=None if flow else False
-    )
+        return f"{key}:\n" + "".join(f"  - {_flow(entry, 10**6)}\n" for entry in value)
+    if isinstance(value, (dict, list)):
+        return f"{key}: {_flow(value, WIDTH)}\n"
+    text: str = yaml.safe_dump({key: value}, width=WIDTH, allow_unicode=True, default_flow_style=False)
     return text
 
 
-def _flow(value: Any) -> str:
-    text: str = yaml.safe_dump(value, sort_keys=False, width=10**6, allow_unicode=True, default_flow_style=True)
+def _flow(value: Any, width: int) -> str:
+    """Braces, on one line where `width` allows. A bare scalar ends in a document marker, which is cut off."""
+    text: str = yaml.safe_dump(value, sort_keys=False, width=width, allow_unicode=True, default_flow_style=True)
     return text.removesuffix("...\n").rstrip("\n")
 
 

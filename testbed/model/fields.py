@@ -21,7 +21,7 @@ Values = dict[str, Any]  # a section's values by key, as their readers returned 
 Reader = Callable[[t.Tree, str], Any]
 
 
-class Refused(Exception):  # noqa: N818 - it never leaves this package; a refusal, not a failure
+class Refused(Exception):
     """A value that cannot be read. Not raised for what was already reported further down: that is `Reported`."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -30,7 +30,7 @@ class Refused(Exception):  # noqa: N818 - it never leaves this package; a refusa
         self.hint = hint
 
 
-class Reported(Exception):  # noqa: N818 - as above
+class Reported(Exception):
     """A nested value that is broken and has been reported where it stands."""
 
 

@@ -30,7 +30,7 @@ KBIT, GBIT = 10**3, 10**9
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 MAX_NODES_PER_KIND = 0x1000  # uSIDs per kind of node in the plan: a base and 12 bits (usid.py)
-MAX_LINKS = 2**15  # one machine carries no more; also keeps a mistyped number from laying out a billion links
+MAX_LINKS = 2**17  # one machine carries no more; also keeps a mistyped number from laying out a billion links
 MTU_MIN, MTU_MAX = 1280, 65535  # IPv6 asks for 1280 (RFC 8200 section 5); a veth takes no more than 65535
 DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also a folder below results/
@@ -140,7 +140,7 @@ def switch(tree: t.Tree, path: str, problems: Problems, frame: int) -> SwitchSpe
 
 ROUTINGS_LATER = ("ecmp", "bgp")
 _routing_kind = fields.choice([kind.value for kind in Routing], ROUTINGS_LATER)
-ROUTING_LATER = {key: f"routing.{key}" for key in ("keepalive", "hold", "bfd", "hash_policy", "hash_seed")}
+ROUTING_LATER = dict.fromkeys(("keepalive", "hold", "bfd", "hash_policy", "hash_seed"), "a setting of ecmp or bgp routing")
 
 
 def routing(tree: t.Tree, path: str, problems: Problems) -> Routing:

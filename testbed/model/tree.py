@@ -133,7 +133,8 @@ def describe(tree: Tree) -> str:
         return f"the boolean {units.shown(tree.text)}"
     if tree.kind in ("int", "float"):
         return f"the number {units.shown(tree.text)}"
-    return f"the text {units.shown(tree.text)}"
+    what = "date" if tree.kind == "timestamp" else "text"
+    return f"the {what} {units.shown(tree.text)}"
 
 
 def _refusal(place: Place, message: str, hint: str = "", path: str = "") -> ScenarioError:
@@ -146,11 +147,13 @@ def _compose(text: str, file: str) -> Tree | None:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
-        raise _refusal(Place(file, line), f"character {error.character!r} is not allowed in YAML") from error
+        raise _refusal(Place(file, line), f"character {error.character:#04x} is not allowed in YAML") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 0
         hint = "indent with spaces, not tabs" if "\\t" in str(error.problem) else ""
+        if not hint and error.context and error.context_mark:
+            hint = f"{error.context} that starts in line {error.context_mark.line + 1}"
         raise _refusal(Place(file, line), f"not valid YAML: {error.problem or error.context}", hint) from error
     if node is None:
         return None

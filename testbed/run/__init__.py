@@ -1,4 +1,4 @@
 """The order of things: load, plan, build, verify, start, fault, stop, collect, judge, clean up.
 
-May import everything but testbed.transport and testbed.host, which it starts as processes; imports analysis after traffic has ended.
+May import all but testbed.transport and testbed.host, which it starts as processes; analysis only after traffic has ended.
 """

@@ -1,0 +1,19 @@
+"""MRC, sans-IO: `Endpoint` is one NIC. Bytes and a time go in; datagrams, a timer and events come out.
+
+May import the standard library and this package only. docs/protocol.md says which published rule each file follows.
+"""
+
+from testbed.transport.mrc.config import EndpointConfig, PortConfig
+from testbed.transport.mrc.endpoint import Endpoint
+from testbed.transport.mrc.events import Event, ImmediateReceived, QueuePairError, Recorder, WriteComplete
+
+__all__ = [
+    "Endpoint",
+    "EndpointConfig",
+    "Event",
+    "ImmediateReceived",
+    "PortConfig",
+    "QueuePairError",
+    "Recorder",
+    "WriteComplete",
+]

@@ -1,0 +1,74 @@
+"""Numbers on the wire: opcodes, the UDP port, traffic classes, SACK marks and NACK reasons (docs/protocol.md, "Wire format").
+
+DSCP values are the operator's choice (mrc-facts 3.6); the fabric's table must say the same, and a test compares them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+UDP_PORT = 4791  # RoCEv2's; one source's 4971 is a digit swap
+P_KEY = 0xFFFF
+ENDPOINT_QP = 2  # node-scoped messages (EV probes, port status) are addressed to this QP number
+
+
+class Opcode(IntEnum):
+    """BTH opcodes."""
+
+    WRITE_FIRST = 0xC6
+    WRITE_MIDDLE = 0xC7
+    WRITE_LAST = 0xC8
+    WRITE_LAST_IMM = 0xC9
+    WRITE_ONLY = 0xCA
+    WRITE_ONLY_IMM = 0xCB
+    TRANSPORT_ACK = 0xD1
+    ENDPOINT_REQUEST = 0xD8
+    ENDPOINT_RESPONSE = 0xD9
+    SACK = 0xDC
+    NACK = 0xDD
+    RELIABILITY_PROBE = 0xDE
+
+
+class Dscp(IntEnum):
+    """Differentiated services code points of the outer header."""
+
+    NO_TRIM = 0
+    TRIMMABLE = 4
+    TRIMMABLE_RETX = 8
+    TRIMMED = 12
+    TRIMMED_LASTHOP = 16
+    CONTROL = 46
+
+
+ECN_ECT0 = 2
+ECN_CE = 3
+
+TCLASS_DATA = Dscp.TRIMMABLE << 2 | ECN_ECT0
+TCLASS_RETRANSMISSION = Dscp.TRIMMABLE_RETX << 2 | ECN_ECT0
+TCLASS_PROBE = Dscp.NO_TRIM << 2 | ECN_ECT0  # same queues as data, so it finds what data would find
+TCLASS_CONTROL = Dscp.CONTROL << 2  # not ECN-capable: nothing would react to its mark
+
+
+class SackMark(IntEnum):
+    """SETH.m: what the responder says about the forward path of the acknowledged packet."""
+
+    NONE = 0
+    SKIP_ONCE = 1
+    ALWAYS_SKIP = 2
+
+
+class NackReason(IntEnum):
+    TRIMMED = 0x01
+    TRIMMED_LASTHOP = 0x02
+    NO_BITMAP = 0x06
+    NO_PKT_BUFFER = 0x07
+    NO_RESOURCE = 0x0A
+    PSN_OOR_WINDOW = 0x0B
+    UNEXP_EVENT = 0x19
+
+
+class EndpointOp(IntEnum):
+    """ERTH/EETH.op."""
+
+    PORT_STATUS = 0
+    EV_PROBE = 1

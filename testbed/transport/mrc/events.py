@@ -1,0 +1,81 @@
+"""What an endpoint reports: completions to the application, and a record of every packet's fate to a `Recorder`."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+
+class WriteComplete(NamedTuple):
+    """Every packet of the WRITE posted as `wr_id` has been acknowledged, and so have all before it."""
+
+    qp: int
+    wr_id: int
+    now: int
+
+
+class ImmediateReceived(NamedTuple):
+    """A WRITE_WITH_IMM is wholly in memory, and so is every message sent before it on this QP."""
+
+    qp: int
+    value: int
+    now: int
+
+
+class QueuePairError(NamedTuple):
+    """The QP can carry nothing more."""
+
+    qp: int
+    reason: str
+
+
+Event = WriteComplete | ImmediateReceived | QueuePairError
+
+
+class Fate(IntEnum):
+    """How a transmission ended."""
+
+    UNKNOWN = 0
+    ACKNOWLEDGED = 1
+    TRIMMED = 2
+    LOST = 3
+
+
+class LossReason(IntEnum):
+    """The evidence on which a packet was declared lost (DESIGN section 6)."""
+
+    NONE = 0
+    LATER_SAME_PATH = 1
+    REORDER_WINDOW = 2
+    RTO = 3
+    PROBE = 4
+    PORT_DOWN = 5
+
+
+RECEIVED_CE = 1
+RECEIVED_DUPLICATE = 2
+RECEIVED_RETRANSMISSION = 4
+RECEIVED_TRIMMED = 8
+RECEIVED_TRIMMED_LASTHOP = 16
+
+
+class Recorder(Protocol):
+    """Takes one row per transmission, per arrival and per EV transition. Times in ns, sizes in payload bytes."""
+
+    def packet(
+        self,
+        sent_ns: int,
+        fate_ns: int,
+        qp: int,
+        psn: int,
+        ev: int,
+        size: int,
+        retransmission: int,
+        fate: int,
+        reason: int,
+        marked: int,
+    ) -> None: ...
+
+    def received(self, placed_ns: int, qp: int, psn: int, ev: int, size: int, flags: int, plane: int) -> None: ...
+
+    def ev_state(self, t_ns: int, peer: int, ev: int, before: int, after: int, reason: int) -> None: ...

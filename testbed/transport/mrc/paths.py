@@ -1,0 +1,257 @@
+"""All paths to one destination, shared by its QPs: states, the rotation and its policies (DESIGN section 6, mrc-facts 3.5).
+
+EVs name distinct paths, so there is one state per path. The rotation goes plane by plane, one packet each; a plane with
+fewer healthy EVs keeps its share; SKIP passes the turn to the next EV of the rotation whatever its plane; replacement
+stays in the plane.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
+from testbed.transport.mrc.ports import PortClock
+
+EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
+Destination = tuple[str, int, int, int]
+
+
+class Path:
+    """One distinct way to a destination, named by its EV."""
+
+    __slots__ = (
+        "address",
+        "answers",
+        "destination",
+        "ev",
+        "heads",
+        "label",
+        "next_probe",
+        "plane",
+        "port",
+        "probe_id",
+        "source_port",
+        "state",
+    )
+
+    def __init__(self, ev: int, plane: int, address: str, port: PortClock) -> None:
+        self.ev = ev
+        self.plane = plane
+        self.port = port
+        self.label = ev >> EV_LABEL_SHIFT & 0xFFFF
+        self.source_port = ev & 0xFFFF
+        self.address = address
+        self.destination: Destination = (address, 0, self.label, 0)
+        self.state = EvState.GOOD
+        self.answers = 0  # probes answered in a row
+        self.next_probe = 0
+        self.probe_id = -1  # of the background probe that is out
+        self.heads: dict[tuple[int, int, int], tuple[bytes, int]] = {}  # packets.py's cache
+
+    def __repr__(self) -> str:
+        return f"Path(ev={self.ev:#x}, plane={self.plane}, {self.state.name})"
+
+
+class _Plane:
+    """One plane's share: the active ring and its backup."""
+
+    __slots__ = ("active", "backup", "number", "port", "position", "target")
+
+    def __init__(self, number: int, paths: list[Path], target: int) -> None:
+        self.number = number
+        self.active = paths[:target]
+        self.backup = deque(paths[target:])
+        self.target = target
+        self.port = paths[0].port
+        self.position = 0
+
+
+StateSink = Callable[[int, "Path", EvState, EvState, Cause], None]
+
+
+class Selector(Protocol):
+    """How a sender picks the path of its next packet. `react` says whether path feedback changes anything."""
+
+    react: bool
+
+    def __call__(self, paths: PathSet, now: int) -> Path | None: ...
+
+
+class PathSet:
+    """Every path to a destination. `next` gives the path for one packet, or None while no usable port has room."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        *,
+        policy: str,
+        active_evs: int,
+        reshuffle: bool,
+        rng: random.Random,
+        on_state: StateSink,
+    ) -> None:
+        self.by_ev = {path.ev: path for path in paths}
+        self.all = tuple(paths)
+        self._rng = rng
+        self._on_state = on_state
+        self._reshuffle = reshuffle
+        numbers = sorted({path.plane for path in paths})
+        self.planes: list[_Plane] = []
+        for number in numbers:
+            mine = [path for path in paths if path.plane == number]
+            rng.shuffle(mine)
+            target = min(len(mine), max(1, active_evs // len(numbers))) if active_evs else len(mine)
+            self.planes.append(_Plane(number, mine, target))
+        self._turn = rng.randrange(len(self.planes))
+        self._selector = POLICIES[policy]
+        self._pinned = rng.choice(paths)
+        # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4).
+        self.min_active = max(1, len(paths) // 4)
+        self.usable = len(paths)
+        self.bad: list[Path] = []  # being probed
+        self.retired = 0
+        self.restored = 0
+        self.skipped = 0
+
+    # The rotation
+
+    def next(self, now: int) -> Path | None:
+        return self._selector(self, now)
+
+    def rotate(self, now: int, *, skip: bool) -> Path | None:
+        """The rotation. With `skip`, a path in SKIP gives its turn to the next EV, whatever that one's plane."""
+        planes = self.planes
+        count = len(planes)
+        waited = 0
+        passed: Path | None = None
+        turns = self.usable  # bounds the turns that SKIP may pass on
+        while waited < count:
+            plane = planes[self._turn]
+            self._turn = self._turn + 1 if self._turn + 1 < count else 0
+            if not plane.active or not plane.port.has_room(now):
+                waited += 1
+                continue
+            path = self._step(plane)
+            if not skip or path.state is not EvState.SKIP:
+                return path
+            self.change(path, Cause.TURN_PASSED, now)
+            self.skipped += 1
+            passed = path
+            turns -= 1
+            if turns <= 0:
+                break
+            waited = 0
+        return passed  # every EV with room was skipped: ordinary rotation resolves it
+
+    def _step(self, plane: _Plane) -> Path:
+        if plane.position >= len(plane.active):
+            plane.position = 0
+            if self._reshuffle:
+                # A new order each round keeps senders from marching in step (mrc-facts 3.5).
+                self._rng.shuffle(plane.active)
+        path = plane.active[plane.position]
+        plane.position += 1
+        return path
+
+    def pinned(self, now: int) -> Path | None:
+        return self._pinned if self._pinned.port.has_room(now) else None
+
+    def for_control(self, ev: int) -> Path:
+        """A path for a control packet: the one named by `ev` unless it is known bad, else the next healthy one."""
+        path = self.by_ev.get(ev)
+        if path is not None and path.state in USABLE and path.port.up:
+            return path
+        plane = self.planes[(ev >> EV_LABEL_SHIFT) % len(self.planes)]
+        for candidate in (plane, *self.planes):
+            if candidate.active and candidate.port.up:
+                return candidate.active[self._rng.randrange(len(candidate.active))]
+        return path if path is not None else self.all[0]
+
+    def port_wake(self) -> int:
+        """When the first port of a usable plane wants more, in ns."""
+        return min(plane.port.room_at() for plane in self.planes if plane.active)
+
+    # Feedback
+
+    def marked(self, path: Path, now: int) -> None:
+        if self._selector.react:
+            self.change(path, Cause.MARKED, now)
+
+    def trimmed(self, path: Path, now: int) -> None:
+        if self._selector.react:
+            self.change(path, Cause.TRIMMED, now)
+
+    def lost(self, path: Path, now: int) -> None:
+        """A data packet was lost on `path`: retire it at once, unless too few would be left."""
+        if not self._selector.react or path.state not in USABLE or self.usable <= self.min_active:
+            return
+        self.change(path, Cause.LOST, now)
+        self.retired += 1
+        self.usable -= 1
+        self.bad.append(path)
+        path.answers = 0
+        plane = next(plane for plane in self.planes if path in plane.active or path in plane.backup)
+        if path in plane.active:
+            index = plane.active.index(path)
+            if plane.backup:
+                plane.active[index] = plane.backup.popleft()
+            else:
+                del plane.active[index]
+                if index < plane.position:
+                    plane.position -= 1
+        else:
+            plane.backup.remove(path)
+
+    def restore(self, path: Path, now: int) -> None:
+        """Enough probes were answered: back into the plane's rotation, or its backup when the rotation is full."""
+        if path.state not in PROBED:
+            return
+        self.change(path, Cause.PROBES_ANSWERED, now)
+        self.restored += 1
+        self.usable += 1
+        self.bad.remove(path)
+        plane = next(plane for plane in self.planes if plane.port is path.port)
+        if len(plane.active) < plane.target:
+            plane.active.append(path)
+        else:
+            plane.backup.append(path)
+
+    def change(self, path: Path, cause: Cause, now: int) -> None:
+        """The one setter of a path's state."""
+        before = path.state
+        after = TRANSITIONS.get((before, cause))
+        if after is None:
+            return
+        path.state = after
+        self._on_state(now, path, before, after, cause)
+
+
+class _Mrc:
+    react = True
+
+    def __call__(self, paths: PathSet, now: int) -> Path | None:
+        return paths.rotate(now, skip=True)
+
+
+class _Oblivious:
+    """Sprays over every path for ever: what the reactions are worth."""
+
+    react = False
+
+    def __call__(self, paths: PathSet, now: int) -> Path | None:
+        return paths.rotate(now, skip=False)
+
+
+class _SinglePath:
+    """All packets on one path: a QP without multipath."""
+
+    react = False
+
+    def __call__(self, paths: PathSet, now: int) -> Path | None:
+        return paths.pinned(now)
+
+
+POLICIES: dict[str, Selector] = {"mrc": _Mrc(), "oblivious": _Oblivious(), "single_path": _SinglePath()}

@@ -1,0 +1,39 @@
+"""The NIC's ports as the sender sees them: a departure clock each, so that no more than two frames ever wait in one.
+
+The kernel's shaper behind the port holds the same frames; the clock spares the sender asking it. Because departures are known,
+a packet's `sent` time is when it leaves the NIC, and round trips do not contain the sender's own queue (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+from testbed.transport.mrc.config import PortConfig
+
+FRAME_HEADERS = 14 + 40  # Ethernet and outer IPv6, in front of the inner packet
+_NS = 1_000_000_000
+
+
+class PortClock:
+    """One port. `free_at` is when its last frame will have left."""
+
+    __slots__ = ("_byte_ns", "_overhead", "frame_ns", "free_at", "up")
+
+    def __init__(self, config: PortConfig, full_inner_bytes: int, overhead_bytes: int) -> None:
+        self._byte_ns = 8 * _NS / config.rate_bps
+        self._overhead = FRAME_HEADERS + overhead_bytes
+        self.frame_ns = int((full_inner_bytes + self._overhead) * self._byte_ns)  # serialisation time of a full frame
+        self.free_at = 0
+        self.up = True
+
+    def has_room(self, now: int) -> bool:
+        """Whether at most one full frame is waiting, so that one more makes two."""
+        return self.up and self.free_at - now <= self.frame_ns
+
+    def room_at(self) -> int:
+        """When to come back: half a frame before the port runs dry, so that ports are filled together in one wake-up."""
+        return self.free_at - (self.frame_ns >> 1)
+
+    def depart(self, inner_bytes: int, now: int) -> int:
+        """Account for a frame handed over now; returns the time at which it starts to leave."""
+        start = max(self.free_at, now)
+        self.free_at = start + int((inner_bytes + self._overhead) * self._byte_ns)
+        return start

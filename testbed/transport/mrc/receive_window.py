@@ -1,0 +1,54 @@
+"""Which PSNs have arrived: a cumulative acknowledgement and a bitmap above it, and which 64 of its bits a SACK carries."""
+
+from __future__ import annotations
+
+SACK_BITS = 64
+_SACK_MASK = (1 << SACK_BITS) - 1
+
+
+class ReceiveWindow:
+    """`cack`: every PSN up to it has arrived. Bit i of `bitmap` is PSN cack + 1 + i; bit 0 is clear by definition."""
+
+    __slots__ = ("_newest_next", "bitmap", "cack")
+
+    def __init__(self, first_psn: int) -> None:
+        self.cack = first_psn - 1
+        self.bitmap = 0
+        self._newest_next = True
+
+    def accept(self, psn: int) -> bool:
+        """Note an arrival. False when it had arrived before."""
+        offset = psn - self.cack - 1
+        if offset < 0:
+            return False
+        bit = 1 << offset
+        bitmap = self.bitmap
+        if bitmap & bit:
+            return False
+        if offset:
+            self.bitmap = bitmap | bit
+            return True
+        bitmap |= 1
+        run = (~bitmap & (bitmap + 1)).bit_length() - 1  # trailing ones
+        self.cack += run
+        self.bitmap = bitmap >> run
+        return True
+
+    @property
+    def out_of_order(self) -> int:
+        """Packets that have arrived above a hole."""
+        return self.bitmap.bit_count()
+
+    def sack(self) -> tuple[int, int]:
+        """(offset, bits): bit i stands for PSN cack + offset + i.
+
+        Where the arrivals above the hole span more than 64 PSNs, the newest 64 and the oldest 64 take turns.
+        """
+        span = self.bitmap.bit_length()
+        if span <= SACK_BITS:
+            return 1, self.bitmap
+        newest, self._newest_next = self._newest_next, not self._newest_next
+        if newest:
+            shift = span - SACK_BITS
+            return 1 + shift, self.bitmap >> shift
+        return 1, self.bitmap & _SACK_MASK

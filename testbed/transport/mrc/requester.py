@@ -1,0 +1,372 @@
+"""The sending half of a QP: segments WRITEs, remembers what is out, judges losses, retransmits, and completes in order.
+
+Loss is declared by evidence (DESIGN section 6): a later packet of the same path has been acknowledged, or one sent `reo_wnd` or
+later on any path has, or a reliability probe came back without it; by time alone only at the retransmission timeout.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, Opcode
+from testbed.transport.mrc.events import Fate, LossReason, Recorder
+from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Buffers, Link, data
+from testbed.transport.mrc.paths import Destination, Path, PathSet
+from testbed.transport.mrc.psn import PSN_MASK
+from testbed.transport.mrc.receive_window import SACK_BITS
+from testbed.transport.mrc.timing import ReorderWindow, RetransmissionTimer
+from testbed.transport.mrc.window import FixedWindow
+
+_RECEIVED_MASK = (1 << 24) - 1
+Datagram = tuple[Destination, int, Buffers]
+
+
+class Message:
+    """One posted WRITE. `last_psn` is known once its last packet has been sent."""
+
+    __slots__ = ("address", "data", "immediate", "last_psn", "length", "msn", "rkey", "rqmsn", "sent", "wr_id")
+
+    def __init__(
+        self, wr_id: int, data: memoryview, address: int, rkey: int, immediate: int | None, msn: int, rqmsn: int
+    ) -> None:
+        self.wr_id = wr_id
+        self.data = data
+        self.length = len(data)
+        self.address = address
+        self.rkey = rkey
+        self.immediate = immediate
+        self.msn = msn
+        self.rqmsn = rqmsn
+        self.sent = 0
+        self.last_psn = -1
+
+
+class SentPacket:
+    """One transmission. `sent` is its departure time; `outstanding` until its fate is known."""
+
+    __slots__ = ("message", "offset", "opcode", "outstanding", "path", "psn", "retransmission", "sent", "size")
+
+    def __init__(
+        self, psn: int, message: Message, offset: int, size: int, opcode: Opcode, path: Path, sent: int, rtx: bool
+    ) -> None:
+        self.psn = psn
+        self.message = message
+        self.offset = offset
+        self.size = size
+        self.opcode = opcode
+        self.path = path
+        self.sent = sent
+        self.retransmission = rtx
+        self.outstanding = True
+
+
+class Acknowledgement(NamedTuple):
+    """A SACK, its PSNs expanded. Bit i of `bits` is PSN base + i; PSNs up to `cack` have all arrived."""
+
+    cack: int
+    base: int
+    bits: int
+    ack_psn: int | None  # the packet that caused it; None when a probe did
+    marked: bool  # that packet's forward path was ECN-marked
+    received: int  # CC_STATE's count, which orders SACKs
+    probe: tuple[int, Path] | None  # the probe's departure time and path
+
+
+class Requester:
+    """State of one QP's outbound direction."""
+
+    def __init__(
+        self,
+        number: int,
+        first_psn: int,
+        *,
+        link: Link,
+        paths: PathSet,
+        window: FixedWindow,
+        payload: int,
+        mpr_psns: int,
+        rtt_base_ns: int,
+        recorder: Recorder,
+    ) -> None:
+        self.number = number
+        self.remote = 0
+        self.paths = paths
+        self.window = window
+        self.cack = first_psn - 1
+        self.next_psn = first_psn
+        self.outstanding: dict[int, SentPacket] = {}  # in order of sending
+        self.lost: dict[int, SentPacket] = {}  # declared lost, not yet sent again
+        self.timer = RetransmissionTimer(rtt_base_ns)
+        self.reorder = ReorderWindow(rtt_base_ns)
+        self.sent_bytes: dict[int, int] = dict.fromkeys((plane.number for plane in paths.planes), 0)  # payload, by plane
+        self.rtt_ns: dict[int, int] = dict.fromkeys(self.sent_bytes, 0)  # smoothed, by plane
+        self.packets_sent = 0
+        self.retransmissions = 0
+        self._link = link
+        self._payload = payload
+        self._mpr_psns = mpr_psns
+        self._recorder = recorder
+        self._holes: list[int] = []
+        self._pending: deque[Message] = deque()  # not wholly sent
+        self._unfinished: deque[Message] = deque()  # not wholly acknowledged, in send order
+        self._messages = 0
+        self._immediates = 0
+        self._asked: SentPacket | None = None  # the latest packet that is owed a SACK of its own
+        self._received = 0  # the newest SACK's count of received bytes: an older SACK overtaken on another path judges nothing
+        self._latest_acked = -1  # departure time of the latest packet known to have arrived
+        self._in_flight: dict[Path, deque[SentPacket]] = {path: deque() for path in paths.all}
+        self._path_acked: dict[Path, int] = dict.fromkeys(paths.all, -1)
+
+    # Sending
+
+    def post(self, wr_id: int, view: memoryview, address: int, rkey: int, immediate: int | None) -> None:
+        """Queue one WRITE, or WRITE_WITH_IMM when `immediate` is given."""
+        message = Message(wr_id, view, address, rkey, immediate, self._messages, self._immediates)
+        self._messages += 1
+        self._immediates += immediate is not None
+        self._pending.append(message)
+        self._unfinished.append(message)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing posted is unacknowledged."""
+        return not self._unfinished
+
+    def may_send(self) -> bool:
+        """Whether a packet is ready and the windows allow it."""
+        if self._holes:
+            return self.window.has_room(self.lost[self._holes[0]].size)
+        if not self._pending or self.next_psn > self.cack + self._mpr_psns:
+            return False
+        message = self._pending[0]
+        return self.window.has_room(min(self._payload, message.length - message.sent))
+
+    def send(self, path: Path, now: int) -> Datagram:
+        """Send one packet on `path`: the oldest hole, else the next of the oldest message. Only after `may_send`."""
+        if self._holes:
+            return self._retransmit(path, now)
+        message = self._pending[0]
+        offset = message.sent
+        size = min(self._payload, message.length - offset)
+        message.sent = offset + size
+        last = message.sent >= message.length
+        psn = self.next_psn
+        self.next_psn = psn + 1
+        if last:
+            message.last_psn = psn
+            self._pending.popleft()
+        return self._emit(psn, message, offset, size, _opcode(offset == 0, last, message.immediate), path, now, last, False)
+
+    def _retransmit(self, path: Path, now: int) -> Datagram:
+        psn = heappop(self._holes)
+        old = self.lost.pop(psn)
+        self.retransmissions += 1
+        return self._emit(psn, old.message, old.offset, old.size, old.opcode, path, now, False, True)
+
+    def _emit(
+        self, psn: int, message: Message, offset: int, size: int, opcode: Opcode, path: Path, now: int, last: bool, rtx: bool
+    ) -> Datagram:
+        window = self.window
+        window.sent(size)
+        control = RETRANSMISSION if rtx else 0
+        if last or not window.has_room(self._payload) or self.next_psn > self.cack + self._mpr_psns:
+            control |= ACK_REQUEST  # the window is exhausted, or nothing may follow that would bring a SACK
+        immediate = message.immediate if opcode in _WITH_IMMEDIATE else None
+        buffers, inner = data(
+            self._link,
+            path,
+            opcode=opcode,
+            dqp=self.remote,
+            control=control,
+            psn=psn & PSN_MASK,
+            rqmsn=message.rqmsn,
+            msn=message.msn,
+            now=now,
+            address=message.address + offset,
+            rkey=message.rkey,
+            length=message.length,
+            immediate=immediate,
+            payload=message.data[offset : offset + size],
+        )
+        sent = path.port.depart(inner, now)
+        if not self.outstanding:
+            self.timer.restart(sent)
+        packet = SentPacket(psn, message, offset, size, opcode, path, sent, rtx)
+        self.outstanding[psn] = packet
+        if control:  # an acknowledgement request, or a retransmission, which is answered at once too
+            self._asked = packet
+            self.timer.asked(sent)
+        self._in_flight[path].append(packet)
+        self.packets_sent += 1
+        self.sent_bytes[path.plane] += size
+        return path.destination, TCLASS_RETRANSMISSION if rtx else TCLASS_DATA, buffers
+
+    # Acknowledgements
+
+    def acknowledged(self, sack: Acknowledgement, now: int) -> list[int]:
+        """Take a SACK; returns the wr_ids it completes."""
+        cack, base, bits, ack_psn, marked, probe = sack.cack, sack.base, sack.bits, sack.ack_psn, sack.marked, sack.probe
+        behind = (sack.received - self._received) & _RECEIVED_MASK
+        fresh = behind <= _RECEIVED_MASK >> 1
+        if fresh:
+            self._received = sack.received
+        outstanding = self.outstanding
+        touched: set[Path] = set()
+        progress = False
+        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and not packet.retransmission:
+            self._sample(packet.path.plane, now - packet.sent)
+        if cack > self.cack:
+            for psn in range(self.cack + 1, cack + 1):
+                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+            self.cack = cack
+        remaining = bits
+        while remaining:
+            low = remaining & -remaining
+            remaining ^= low
+            psn = base + low.bit_length() - 1
+            if psn > cack and (psn in outstanding or psn in self.lost):
+                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+        if probe is not None:
+            sent, path = probe
+            self._latest_acked = max(self._latest_acked, sent)
+            self._path_acked[path] = max(self._path_acked[path], sent)
+            touched.add(path)
+            progress = True
+        if progress:
+            self.timer.progress(now)
+        if outstanding and fresh:
+            self._judge(base, touched, LossReason.PROBE if probe is not None else LossReason.REORDER_WINDOW, now)
+        return self._completed()
+
+    def _arrived(self, psn: int, marked: bool, touched: set[Path], now: int) -> bool:
+        packet = self.outstanding.pop(psn, None)
+        if packet is None:
+            early = self.lost.pop(psn, None)
+            if early is not None:  # declared lost, but it was only late
+                self._holes.remove(psn)
+                self._holes.sort()
+                self.reorder.spurious(now)
+                return True
+            return False
+        packet.outstanding = False
+        if packet is self._asked:
+            self.timer.answered()
+        self.window.acknowledged(packet.size)
+        path = packet.path
+        self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
+        if packet.retransmission and self.reorder.too_soon(now - packet.sent):
+            self.reorder.spurious(now)  # the first transmission arrived; this one says nothing of its path
+            return True
+        self._latest_acked = max(self._latest_acked, packet.sent)
+        self._path_acked[path] = max(self._path_acked[path], packet.sent)
+        touched.add(path)
+        return True
+
+    def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
+        """Find the packets this SACK proves lost. It speaks only of the PSNs its bitmap covers."""
+        end = base + SACK_BITS
+        known = max(self.cack + 1, base)
+        found: list[tuple[SentPacket, LossReason]] = []
+        for path in touched:
+            queue = self._in_flight[path]
+            acked = self._path_acked[path]
+            while queue and (not queue[0].outstanding or queue[0].sent < acked):
+                packet = queue[0]
+                if packet.outstanding:
+                    if not known <= packet.psn < end:
+                        break
+                    found.append((packet, LossReason.LATER_SAME_PATH))
+                    packet.outstanding = False
+                queue.popleft()
+        threshold = self._latest_acked - self.reorder.value(now)
+        for packet in self.outstanding.values():
+            if packet.sent > threshold:
+                break
+            if packet.outstanding and known <= packet.psn < end:
+                found.append((packet, reason))
+        for packet, why in found:
+            self._lose(packet, why, now)
+
+    def _lose(self, packet: SentPacket, reason: LossReason, now: int) -> None:
+        self._requeue(packet, Fate.LOST, reason, now)
+        self.paths.lost(packet.path, now)
+
+    def _requeue(self, packet: SentPacket, fate: Fate, reason: LossReason, now: int) -> None:
+        packet.outstanding = False
+        if packet is self._asked:
+            self.timer.answered()
+        del self.outstanding[packet.psn]
+        self.window.lost(packet.size)
+        self.lost[packet.psn] = packet
+        heappush(self._holes, packet.psn)
+        self._record(packet, now, fate, reason, False)
+
+    def refused(self, psn: int, ev: int, now: int) -> bool:
+        """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""
+        packet = self.outstanding.get(psn)
+        if packet is None or packet.path.ev != ev:
+            return False
+        self.timer.progress(now)
+        self._requeue(packet, Fate.TRIMMED, LossReason.NONE, now)
+        return True
+
+    def _completed(self) -> list[int]:
+        done: list[int] = []
+        unfinished = self._unfinished
+        while unfinished and 0 <= unfinished[0].last_psn <= self.cack:
+            done.append(unfinished.popleft().wr_id)
+        return done
+
+    # Time
+
+    def deadline(self) -> int | None:
+        """When `expired` wants to be called, if nothing else happens."""
+        return self.timer.deadline() if self.outstanding else None
+
+    def timed_out(self, now: int) -> None:
+        """The retransmission timeout: the oldest packet is taken for lost, on no better evidence than time."""
+        self._lose(next(iter(self.outstanding.values())), LossReason.RTO, now)
+
+    def abort(self) -> None:
+        """The QP is in error: forget all that was posted. What is out is recorded, its fate unknown."""
+        self.flush()
+        for packet in self.outstanding.values():
+            self.window.lost(packet.size)
+        for kept in (self.outstanding, self.lost, self._holes, self._pending, self._unfinished):
+            kept.clear()
+
+    def flush(self) -> None:
+        """Record what is still out, its fate unknown."""
+        for packet in self.outstanding.values():
+            self._record(packet, 0, Fate.UNKNOWN, LossReason.NONE, False)
+
+    def _sample(self, plane: int, rtt: int) -> None:
+        old = self.rtt_ns[plane]
+        self.rtt_ns[plane] = rtt if not old else old + (rtt - old >> 3)
+
+    def _record(self, packet: SentPacket, now: int, fate: Fate, reason: LossReason, marked: bool) -> None:
+        self._recorder.packet(
+            packet.sent,
+            now,
+            self.number,
+            packet.psn & PSN_MASK,
+            packet.path.ev,
+            packet.size,
+            packet.retransmission,
+            fate,
+            reason,
+            marked,
+        )
+
+
+_WITH_IMMEDIATE = frozenset({Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM})
+
+
+def _opcode(first: bool, last: bool, immediate: int | None) -> Opcode:
+    if first and last:
+        return Opcode.WRITE_ONLY if immediate is None else Opcode.WRITE_ONLY_IMM
+    if last:
+        return Opcode.WRITE_LAST if immediate is None else Opcode.WRITE_LAST_IMM
+    return Opcode.WRITE_FIRST if first else Opcode.WRITE_MIDDLE

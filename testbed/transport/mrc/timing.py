@@ -1,0 +1,99 @@
+"""The requester's two times: how long reordering may last before it counts as loss, and how long silence may last.
+
+Published constants exist for neither the reorder window nor the probe delay (mrc-facts 3.4, 7); docs/protocol.md argues ours.
+"""
+
+from __future__ import annotations
+
+TIMEOUT_UNIT_NS = 1024  # timeouts are 1.024 us x 2^n (PAPER companion API)
+TIMEOUT_MAX_N = 24
+LINEAR_COUNT = 3  # timeouts at the first value before they double
+REORDER_DECAY_RTTS = 64  # a widened reorder window halves after so long without another spurious retransmission
+REORDER_MOST_RTTS = 8
+
+
+class ReorderWindow:
+    """Starts at half a base RTT, doubles on each spurious retransmission, decays."""
+
+    __slots__ = ("_changed", "_floor", "_rtt_base_ns", "_value", "count")
+
+    def __init__(self, rtt_base_ns: int) -> None:
+        self._rtt_base_ns = rtt_base_ns
+        self._floor = rtt_base_ns // 2
+        self._value = self._floor
+        self._changed = 0
+        self.count = 0  # spurious retransmissions seen
+
+    def value(self, now: int) -> int:
+        if self._value > self._floor and now - self._changed > REORDER_DECAY_RTTS * self._rtt_base_ns:
+            self._value = max(self._floor, self._value // 2)
+            self._changed = now
+        return self._value
+
+    def spurious(self, now: int) -> None:
+        self.count += 1
+        self._value = min(2 * self._value, REORDER_MOST_RTTS * self._rtt_base_ns)
+        self._changed = now
+
+    def too_soon(self, elapsed_ns: int) -> bool:
+        """Whether an acknowledgement after `elapsed_ns` must be for an earlier transmission."""
+        return elapsed_ns < self._rtt_base_ns * 9 // 10
+
+
+class RetransmissionTimer:
+    """Silence is first met with reliability probes, then, several unanswered ones later, with a retransmission.
+
+    Probe 1.25 base RTTs after an acknowledgement was asked for in vain, or after 1.5 base RTTs without progress; then each base
+    RTT. Timeout at the power of two that is at least 4 base RTTs, linear LINEAR_COUNT times, then doubling.
+    """
+
+    __slots__ = ("_asked_at", "_probe_after", "_probe_at", "_rtt_base_ns", "_since", "_timeout", "timeouts")
+
+    def __init__(self, rtt_base_ns: int) -> None:
+        self._rtt_base_ns = rtt_base_ns
+        self._probe_after = rtt_base_ns * 3 // 2
+        n = 0
+        while TIMEOUT_UNIT_NS << n < 4 * rtt_base_ns and n < TIMEOUT_MAX_N:
+            n += 1
+        self._timeout = TIMEOUT_UNIT_NS << n
+        self._since = 0
+        self._probe_at = 0
+        self._asked_at: int | None = None
+        self.timeouts = 0  # in a row
+
+    def restart(self, sent: int) -> None:
+        """The first packet after silence has been sent."""
+        self._since = sent
+        self._probe_at = sent + self._probe_after
+
+    def progress(self, now: int) -> None:
+        self.timeouts = 0
+        self.restart(now)
+
+    def asked(self, sent: int) -> None:
+        """A packet that asks for an acknowledgement leaves at `sent`; its SACK should be back one round trip later."""
+        self._asked_at = sent + self._rtt_base_ns * 5 // 4
+
+    def answered(self) -> None:
+        self._asked_at = None
+
+    def rto_at(self) -> int:
+        return self._since + (self._timeout << max(0, min(self.timeouts - LINEAR_COUNT, TIMEOUT_MAX_N)))
+
+    def deadline(self) -> int:
+        return min(self._next_probe(), self.rto_at())
+
+    def probe_due(self, now: int) -> bool:
+        return now >= self._next_probe()
+
+    def probed(self, now: int) -> None:
+        self._probe_at = now + self._rtt_base_ns
+        self._asked_at = None
+
+    def _next_probe(self) -> int:
+        return self._probe_at if self._asked_at is None else min(self._probe_at, self._asked_at)
+
+    def expire(self, now: int) -> None:
+        """A timeout has passed; the next one counts from here."""
+        self.timeouts += 1
+        self._since = now

@@ -1,0 +1,48 @@
+"""The plan says what a run will ask of the machine, and warns where its result would be doubtful."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.model import load, plan
+from testbed.model.scenario import Scenario
+from testbed.model.topology import build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def quickstart(*overrides: str) -> Scenario:
+    return load.load(ROOT / "scenarios/quickstart.yaml", overrides)
+
+
+def text(*overrides: str, cores: int = 2) -> str:
+    scenario = quickstart(*overrides)
+    return plan.summary(scenario, build(scenario.topology), cores)
+
+
+def test_prediction_of_the_quickstart() -> None:
+    scenario = quickstart()
+    prediction = plan.predict(scenario, build(scenario.topology))
+    assert prediction.goodput_bps == pytest.approx(8 * 4 * 5e6 * 4096 / 4262)
+    assert prediction.data_packets_per_s == pytest.approx(8 * 4 * 5e6 / 8 / 4262)
+    assert prediction.sack_packets_per_s == pytest.approx(prediction.data_packets_per_s / 4)
+    assert prediction.window_frames == 35
+
+
+def test_summary_of_the_quickstart() -> None:
+    lines = text().splitlines()
+    assert "fabric          8 hosts, 8 T0 and 24 T1 on 4 planes" in lines
+    assert "links           80: 32 nic-t0, 48 t0-t1; 5mbit each" in lines
+    assert "payload ceiling 96.1% of the rate: 19.22 Mbit/s per host" in lines
+    assert "fault           4s to 8s: down p0t0-0:p0t1-2" in lines
+
+
+def test_warnings() -> None:
+    assert "windows, marks and recovery times mean little" not in text()
+    assert "only 2.3 frames are in flight per host, less than 8" in text("links.delay=2ms")
+    assert "the machine may decide the result" not in text()
+    assert "cores are needed for the hosts alone" in text("links.rate=100mbit")
+    assert "5.9 frames in flight per plane, 23.5 in what `scale` says it stands for" in text()
+    assert "`scale`" not in text("links.delay=80ms")
