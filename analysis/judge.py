@@ -71,8 +71,12 @@ def write(seen: View) -> dict[str, Any]:
 def write_atomically(path: Path, text: str) -> None:
     """A reader sees the old file or the new one, never half of one."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _rounded(mapping: dict[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def _scale_text(scaled: Scaling | None) -> str:
     if scaled is None:
         return ""
     return (
-        f"The scenario stands for {wording.rate(scaled.link_bps)} links with a round trip of {wording.span(scaled.rtt_ns)}: "
+        f"{wording.rate(scaled.link_bps)} links with a round trip of {wording.span(scaled.rtt_ns)}: "
         f"one second here is {wording.span(scaled.factor * 1e9)} there."
     )
 

@@ -31,7 +31,8 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     middle = (edges[:-1] + edges[1:] - 2 * view.t0_ns) / 2e9
     propagation = [delay / 1e6 for delay in sorted(set(view.run.scenario.links.delay_ns))]
     with style.styled(NAME):
-        figure = Figure(figsize=(style.WIDTH, 3.6), layout="constrained")
+        figure = Figure(figsize=(style.WIDTH, 3.6))
+        style.margins(figure, 0.5, 0.15, 0.3, 0.45, hspace=0.12, wspace=0.22)
         grid = figure.add_gridspec(2, 2, width_ratios=(2, 3), height_ratios=(3, 2))
         spread = figure.add_subplot(grid[:, 0])
         timed = figure.add_subplot(grid[0, 1])
@@ -53,7 +54,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         jittered.set_ylim(bottom=0)
         for axes in (timed, jittered):
             style.shade_faults(axes, view)
-            style.time_axis(axes, view, label=axes is jittered)
+            style.time_axis(axes, view, label=axes is jittered, named=False)
         columns = (
             {"t_s": middle}
             | {f"oneway_ms_p{100 * q:g}": over_time[:, at] for at, q in enumerate(QUANTILES)}

@@ -41,7 +41,8 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     tall = 0.7 + 0.105 * min(len(paths), PATH_ROWS_MAX)
     low = 0.55 + 0.125 * len(watched) if watched else 0.0
     with style.styled(NAME):
-        figure = Figure(figsize=(style.WIDTH, tall + low + 0.5), layout="constrained")
+        figure = Figure(figsize=(style.WIDTH, tall + low + 0.5))
+        style.margins(figure, 1.25 if watched else 0.65, 0.75, 0.3, 0.42, hspace=0.2)
         if watched:
             top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(tall, low))
             states = _states(view, edges, watched)
@@ -119,14 +120,9 @@ def _draw_counts(
         axes.set_yticks([])
         axes.set_ylabel(f"{len(paths)} paths, plane by plane")
     _fault_lines(axes, view)
-    scale = figure.colorbar(
-        mappable=_scale(shades, max(top, 1.0)),
-        ax=axes,
-        pad=0.01,
-        aspect=30,
-        fraction=0.03,
-        label=f"packets sent per {_width_ms(edges):g} ms",
-    )
+    place = axes.get_position()
+    beside = figure.add_axes((place.x1 + 0.012, place.y0, 0.012, place.height))
+    scale = figure.colorbar(_scale(shades, max(top, 1.0)), cax=beside, label=f"packets sent per {_width_ms(edges):g} ms")
     scale.outline.set_visible(False)
     axes.legend(
         handles=[Patch(color=style.VERMILION, label="some lost")],

@@ -29,7 +29,9 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(ideal > 0, placed / ideal, np.nan)
     with style.styled(NAME):
-        figure = Figure(figsize=(style.WIDTH, 4.3), layout="constrained")
+        figure = Figure(figsize=(style.WIDTH, 4.3))
+        named = len(view.flows) <= FLOWS_NAMED
+        style.margins(figure, 0.55, 0.9 if named else 0.15, 0.5, 0.42, hspace=0.12)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         top.plot(middle, total, color=style.BLUE, label="goodput, all flows")
         top.plot(middle, bound, color=style.INK, linestyle=(0, (4, 2)), linewidth=1.1, label="fluid ideal")
@@ -38,9 +40,9 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         style.legend_above(top, loc="lower left", bbox_to_anchor=(0.0, 1.09))
         style.shade_faults(top, view, label=True)
         style.time_axis(top, view, label=False)
-        _flows(bottom, view, middle, ratio)
+        _flows(bottom, view, middle, ratio, named=named)
         style.shade_faults(bottom, view)
-        style.time_axis(bottom, view)
+        style.time_axis(bottom, view, named=False)
         columns = {"t_s": middle, "goodput_mbps": total, "ideal_mbps": bound}
         columns |= {
             f"ratio {view.sender(at)}>{view.receiver(at)} ({flow.id})": ratio[:, at] for at, flow in enumerate(view.flows)
@@ -59,8 +61,8 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     )
 
 
-def _flows(axes: Axes, view: View, middle: Floats, ratio: Floats) -> None:
-    if len(view.flows) <= FLOWS_NAMED:
+def _flows(axes: Axes, view: View, middle: Floats, ratio: Floats, *, named: bool) -> None:
+    if named:
         for at in range(len(view.flows)):
             axes.plot(middle, ratio[:, at], linewidth=0.8, alpha=0.9, label=view.label(at))
         axes.legend(
@@ -75,7 +77,7 @@ def _flows(axes: Axes, view: View, middle: Floats, ratio: Floats) -> None:
         axes.legend(loc="lower right", ncols=2)
     axes.axhline(1, color=style.INK, linestyle=(0, (4, 2)), linewidth=0.9)
     axes.set_ylabel("flow / its ideal")
-    lowest = float(np.nanmin(ratio, initial=1.0))
+    lowest = float(np.nanmin(ratio[middle * 1e9 >= view.start_ns - view.t0_ns], initial=1.0))  # the start-up is no news
     axes.set_ylim(
         0.8 if lowest > 0.8 else 0, max(1.1 if lowest > 0.8 else 1.3, min(2.0, float(np.nanmax(ratio, initial=1.0)) * 1.05))
     )

@@ -24,7 +24,8 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     middle = (edges[:-1] + edges[1:] - 2 * view.t0_ns) / 2e9
     planes = per_plane.shape[1]
     with style.styled(NAME):
-        figure = Figure(figsize=(style.WIDTH, 2.6), layout="constrained")
+        figure = Figure(figsize=(style.WIDTH, 2.6))
+        style.margins(figure, 0.55, 0.15, 0.5, 0.42)
         axes = figure.subplots()
         for plane in range(planes):
             axes.plot(

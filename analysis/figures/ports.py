@@ -34,7 +34,8 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     columns: dict[str, Floats] = {"t_s": middle}
     with style.styled(NAME), np.errstate(divide="ignore", invalid="ignore"):
         used = np.where(width > 0, delivered * 8 / (width / NS) / rate, np.nan)
-        figure = Figure(figsize=(style.WIDTH, 3.5), layout="constrained")
+        figure = Figure(figsize=(style.WIDTH, 3.5))
+        style.margins(figure, 0.52, 0.12, 0.28, 0.45, hspace=0.15, wspace=0.12)
         grid = figure.subplots(2, len(GROUPS), sharex=True, sharey="row")
         for column, (tier, direction, title) in enumerate(GROUPS):
             mine = is_text(table, "tier", tier) & is_text(table, "direction", direction)
@@ -59,7 +60,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         grid[0, 0].set_ylim(0, 1.1)
         grid[1, 0].set_ylabel("queue peak (frames)")
         grid[1, 0].set_ylim(bottom=0)
-        grid[0, 0].legend(loc="lower right", fontsize=7)
+        grid[0, 0].legend(loc="lower left", fontsize=7)
         style.save(figure, folder, NAME, style.data_frame(columns))
     return style.Drawn(
         NAME,

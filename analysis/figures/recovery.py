@@ -49,7 +49,8 @@ def _draw(view: View, folder: Path, at: int, fault: Fault, cost: FaultCost) -> s
     shown = np.array([path.plane in planes for path in packets.paths] + [False], dtype=np.bool_)[packets.path]
     name = name_of(at)
     with style.styled(name):
-        figure = Figure(figsize=(style.WIDTH, 4.0), layout="constrained")
+        figure = Figure(figsize=(style.WIDTH, 4.0))
+        style.margins(figure, 0.75, 0.15, 0.5, 0.42, hspace=0.12)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         table = _dots(top, view, fault, kept & shown)
         _behind(bottom, view, fault, stop, cost)

@@ -27,9 +27,9 @@ class Jitter:
 
 
 def jitter(view: View) -> Jitter:
-    """J of every path. Arrays are sorted by path, then by arrival."""
+    """J of every path since t = 0, so that it has settled when the window begins. Sorted by path, then by arrival."""
     packets = view.packets
-    kept = view.in_window & (packets.placed_ns > 0) & ~packets.retransmission
+    kept = (packets.sent_ns < view.end_ns) & (packets.placed_ns > 0) & ~packets.retransmission
     kept &= view.receivers_covered(packets.flow, packets.placed_ns)
     order = np.lexsort((packets.placed_ns[kept], packets.path[kept]))
     path, placed, sent, flow = (
@@ -80,7 +80,8 @@ def measure(view: View) -> dict[str, float]:
         return {}
     oneway = (packets.placed_ns[arrived] - packets.sent_ns[arrived]) / 1e3
     found = {"oneway_us_p50": percentile(oneway, 0.5), "oneway_us_p99": percentile(oneway, 0.99)}
-    running = jitter(view).j_ns
-    if len(running):
-        found["jitter_us"] = float(np.mean(running)) / 1e3
+    running = jitter(view)
+    counted = (running.placed_ns >= view.start_ns) & (running.placed_ns < view.end_ns)
+    if np.any(counted):
+        found["jitter_us"] = float(np.mean(running.j_ns[counted])) / 1e3
     return found
