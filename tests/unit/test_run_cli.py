@@ -119,7 +119,7 @@ def test_a_missing_tool_is_named_before_anything_exists(tmp_path: Path) -> None:
     done = run("quickstart", "--out", str(tmp_path / "out"), path=str(tmp_path))
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
-    for tool in ("tc", "mnexec"):
+    for tool in ("ip", "tc"):
         assert any(line.startswith(tool) for line in done.stderr.splitlines()), done.stderr
     assert not (tmp_path / "out").exists()
 
