@@ -1,4 +1,4 @@
-"""What a person sees on standard error during a run: two live lines on a terminal, a plain line every few seconds elsewhere."""
+"""What a person sees on standard error during a run: four live lines on a terminal, elsewhere a plain one every few seconds."""
 
 from __future__ import annotations
 
@@ -68,21 +68,29 @@ class Display:
 
 
 def live_lines(view: View) -> list[str]:
+    """Four lines that fit 80 columns for up to eight planes."""
     done = min(1.0, view.elapsed_s / view.duration_s) if view.duration_s else 1.0
     bar = "#" * int(done * BAR_WIDTH)
-    planes = "  ".join(f"p{plane} {rate(bps)}" for plane, bps in enumerate(view.plane_bps))
-    total = (
-        f"[{bar:<{BAR_WIDTH}}] {view.elapsed_s:5.1f}/{view.duration_s:g} s  goodput {rate(view.goodput_bps)}"
-        f"  messages {view.messages}  retransmitted {view.retransmissions}  cpu {view.busy:.0%}  lag {view.lag_ms:.1f} ms"
-    )
-    return [total, f"sent by plane: {planes}  faults: {', '.join(view.faults) or 'none'}"]
+    planes = " ".join(f"{bps / 1e6:.3g}" for bps in view.plane_bps)
+    return [
+        f"[{bar:<{BAR_WIDTH}}] {_clock(view)}  goodput {rate(view.goodput_bps)}  cpu {view.busy:.0%}",
+        f"messages {view.messages}  retransmitted {view.retransmissions}  host lag {view.lag_ms:.1f} ms",
+        f"sent by plane {planes} Mbit/s",
+        f"faults: {', '.join(view.faults) or 'none'}",
+    ]
 
 
 def plain_line(view: View) -> str:
     return (
-        f"{view.elapsed_s:6.1f} s  goodput {rate(view.goodput_bps)}  messages {view.messages}"
+        f"{_clock(view)}  goodput {rate(view.goodput_bps)}  messages {view.messages}"
         f"  retransmitted {view.retransmissions}  cpu {view.busy:.0%}  faults: {', '.join(view.faults) or 'none'}"
     )
+
+
+def _clock(view: View) -> str:
+    if view.elapsed_s > view.duration_s:
+        return "draining"
+    return f"{view.elapsed_s:.1f}/{view.duration_s:g} s"
 
 
 def rate(bps: float) -> str:

@@ -115,6 +115,7 @@ def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
         "rtt_measured": outcome.rtt_measured,
         "counters": outcome.counters,
         "socket_drops": {host: counters["receive_buffer_drops"] for host, counters in outcome.counters.items() if counters},
+        "fabric_failures": outcome.fabric_failures,
         "wall_offset_ns": time.time_ns() - time.monotonic_ns(),
         "stop_ns": outcome.stop_ns,
         "drained_ns": outcome.drained_ns,

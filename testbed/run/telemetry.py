@@ -61,8 +61,17 @@ class CpuTimes:
             return cls.parse(file.readline())
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the display's figures are differences of."""
+
+    t_ns: int
+    machine: CpuTimes
+    sent: dict[int, int]  # charged bytes by plane
+
+
 class Telemetry:
-    """One `sample` per interval. The last figures stay available for the display."""
+    """One `sample` per interval, written; `shown` for the display."""
 
     def __init__(self, source: Source, folder: Path, cores: int) -> None:
         self._source = source
@@ -74,9 +83,13 @@ class Telemetry:
         self._machine = CpuTimes.now()
         self._own_ns = time.process_time_ns()
         self._last_ns = time.monotonic_ns()
-        self._sent = dict.fromkeys(self._nic_planes, 0)
-        self.cpu_busy = 0.0
-        self.plane_bps: dict[int, float] = {}
+        self._newest: Sequence[Any] = source.read_ports(self._last_ns)
+        self._shown = Shown(self._last_ns, self._machine, self._sent_by_plane())
+        self._delay_losses = {"delay_dropped": 0, "delay_overruns": 0}
+
+    def failures(self) -> dict[str, int]:
+        """What must stay 0 in a fabric that works: packets the delay line lost, and what the port program could not do."""
+        return {**self._delay_losses, "port_helper_failures": sum(port.helper_failures for port in self._newest)}
 
     def sample(self, now_ns: int, lags_ns: Sequence[int]) -> None:
         """Read everything once. `lags_ns`: how late the runner's own actions fired since the last sample."""
@@ -85,32 +98,41 @@ class Telemetry:
         counters = self._source.read_ports(now_ns)
         names = (*COUNTERS, *LEVELS)
         self._ports.write([(now_ns, number, *(getattr(port, name) for name in names)) for number, port in enumerate(counters)])
-        self._rates(counters, elapsed_ns)
+        self._newest = counters
         self._processors(now_ns, elapsed_ns, lags_ns)
 
     def close(self) -> None:
         self._ports.close()
         self._cpu.close()
 
-    def _rates(self, counters: Sequence[Any], elapsed_ns: int) -> None:
+    def shown(self) -> tuple[float, tuple[float, ...]]:
+        """(share of all cores that was busy, charged bit/s that hosts sent in each plane) since the last call."""
+        before = self._shown
+        now = self._shown = Shown(self._last_ns, self._machine, self._sent_by_plane())
+        elapsed_s = max(1, now.t_ns - before.t_ns) / 1e9
+        busy = (now.machine.busy - before.machine.busy) / max(1, now.machine.total - before.machine.total)
+        rates = (8 * (now.sent[plane] - before.sent[plane]) / elapsed_s for plane in sorted(now.sent))
+        return busy, tuple(rates)
+
+    def _sent_by_plane(self) -> dict[int, int]:
         planes = dict.fromkeys(self._nic_planes.values(), 0)
         for number, plane in self._nic_planes.items():
-            planes[plane] += counters[number].bytes - self._sent[number]
-            self._sent[number] = counters[number].bytes
-        self.plane_bps = {plane: sent * 8e9 / elapsed_ns for plane, sent in planes.items()}
+            planes[plane] += self._newest[number].bytes
+        return planes
 
     def _processors(self, now_ns: int, elapsed_ns: int, lags_ns: Sequence[int]) -> None:
         machine, own_ns = CpuTimes.now(), time.process_time_ns()
         total = max(1, machine.total - self._machine.total)
-        self.cpu_busy = (machine.busy - self._machine.busy) / total
+        busy = (machine.busy - self._machine.busy) / total
         steal = (machine.steal - self._machine.steal) / total
         own = (own_ns - self._own_ns) / elapsed_ns / self._cores
         self._machine, self._own_ns = machine, own_ns
         delay = self._source.delay_stats()
+        self._delay_losses = {"delay_dropped": delay.dropped, "delay_overruns": delay.overruns}
         late = sorted(lags_ns) or [0]
         self._cpu.write(
             [
-                (now_ns, 0, self.cpu_busy, steal, 0, 0),
+                (now_ns, 0, busy, steal, 0, 0),
                 (now_ns, 1, own, NOT_MEASURED, late[-1], late[(len(late) * 99 - 1) // 100]),
                 (now_ns, 2, NOT_MEASURED, NOT_MEASURED, delay.lag_ns_max, delay.lag_ns_p99),
             ]

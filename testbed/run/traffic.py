@@ -59,6 +59,7 @@ class Outcome:
     teardown_s: float | None = None
     rtt_measured: list[dict[str, int]] = field(default_factory=list)
     delay_method: str | None = None
+    fabric_failures: dict[str, int] = field(default_factory=dict)
     connections: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     error: str | None = None
@@ -224,6 +225,7 @@ class _Traffic:
             self._outcome.stop_ns = stop_ns
             self._drain(stop_ns + measure.drain_ns)
         finally:
+            self._outcome.fabric_failures = telemetry.failures()
             telemetry.close()
 
     def _drain(self, limit_ns: int) -> None:
@@ -252,17 +254,18 @@ class _Traffic:
         self._interrupts.check()
 
     def _show(self, elapsed_ns: int, telemetry: Telemetry, faults: Faults) -> None:
+        busy, plane_bps = telemetry.shown()
         progress = [host.progress for host in self._hosts if host.progress]
         self._display.show(
             View(
                 elapsed_s=elapsed_ns / 1e9,
                 duration_s=self._scenario.measure.duration_ns / 1e9,
                 goodput_bps=sum(host.goodput_bps for host in self._hosts),
-                plane_bps=tuple(telemetry.plane_bps[plane] for plane in sorted(telemetry.plane_bps)),
+                plane_bps=plane_bps,
                 faults=faults.active,
                 messages=sum(message["messages"] for message in progress),
                 retransmissions=sum(message["retransmissions"] for message in progress),
-                busy=telemetry.cpu_busy,
+                busy=busy,
                 lag_ms=max((message["lag_ns_max"] for message in progress), default=0) / 1e6,
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_elsewhere_a_plain_line_every_few_seconds() -> None:
     display.show(VIEW)
     assert stream.getvalue() == plain_line(VIEW) + "\n"
     assert "\x1b" not in stream.getvalue()
-    for part in ("5.0 s", "148 Mbit/s", "retransmitted 7", "cpu 41%", "down p0t0-0:p0t1-2"):
+    for part in ("5.0/20 s", "148 Mbit/s", "retransmitted 7", "cpu 41%", "down p0t0-0:p0t1-2"):
         assert part in stream.getvalue()
 
 
@@ -51,9 +52,9 @@ def test_on_a_terminal_the_lines_are_replaced() -> None:
     assert display.every_s == LIVE_EVERY_S
     display.show(VIEW)
     display.show(VIEW)
-    assert stream.getvalue().count("\x1b[2A\x1b[J") == 1
+    assert stream.getvalue().count("\x1b[4A\x1b[J") == 1
     display.say("over")
-    assert stream.getvalue().count("\x1b[2A\x1b[J") == 2
+    assert stream.getvalue().count("\x1b[4A\x1b[J") == 2
     assert stream.getvalue().endswith("over\n")
 
 
@@ -69,6 +70,15 @@ def test_live_lines_show_everything() -> None:
         "lag 1.2 ms",
     ):
         assert part in text
+
+
+def test_live_lines_fit_a_terminal() -> None:
+    wide = replace(VIEW, plane_bps=(99.9e6,) * 8, elapsed_s=119.5, duration_s=120, messages=99999, retransmissions=9999)
+    assert max(len(line) for line in live_lines(wide)) < 80
+
+
+def test_after_the_end_it_drains() -> None:
+    assert "draining" in plain_line(replace(VIEW, elapsed_s=20.5))
 
 
 def test_quiet_is_silent() -> None:
