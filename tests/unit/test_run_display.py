@@ -64,10 +64,9 @@ def test_live_lines_show_everything() -> None:
         "[#####     ",
         "5.0/20 s",
         "148 Mbit/s",
-        "p0 38.5 Mbit/s",
-        "p1 38.4 Mbit/s",
+        "sent by plane 38.5 38.4 Mbit/s",
         "down p0t0-0:p0t1-2",
-        "lag 1.2 ms",
+        "host lag 1.2 ms",
     ):
         assert part in text
 
