@@ -3,7 +3,7 @@
 May import the standard library and this package only. docs/protocol.md says which published rule each file follows.
 """
 
-from testbed.transport.mrc.config import EndpointConfig, PortConfig
+from testbed.transport.mrc.config import EndpointConfig, PortConfig, QpLimits
 from testbed.transport.mrc.endpoint import Endpoint
 from testbed.transport.mrc.events import Event, ImmediateReceived, QueuePairError, Recorder, WriteComplete
 
@@ -13,6 +13,7 @@ __all__ = [
     "Event",
     "ImmediateReceived",
     "PortConfig",
+    "QpLimits",
     "QueuePairError",
     "Recorder",
     "WriteComplete",

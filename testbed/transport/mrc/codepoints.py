@@ -67,6 +67,15 @@ class NackReason(IntEnum):
     UNEXP_EVENT = 0x19
 
 
+class NakCode(IntEnum):
+    """AETH syndromes of a transport NAK (IBTA table 45 for the first three; the last is MRC's, its value ours)."""
+
+    INVALID_REQUEST = 0x61
+    REMOTE_ACCESS = 0x62
+    REMOTE_OPERATIONAL = 0x63
+    TOO_MANY_WIMM = 0x65
+
+
 class EndpointOp(IntEnum):
     """ERTH/EETH.op."""
 

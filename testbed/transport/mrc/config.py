@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-MPR_UNIT = 128
-DEFAULT_MPR = 8  # x 128 PSNs, as in the published API example
+MPR_UNIT = 128  # PSNs
+TIMEOUT_UNIT_NS = 1024  # timeouts are 1.024 us x 2^n
+TIMEOUT_MAX_N = 24
+LINEAR_MAX = 7
+EXPONENTIAL_FOREVER = 25
+
+
+@dataclass(frozen=True, slots=True)
+class QpLimits:
+    """What a QP is given on its way to RTR and RTS; ranges and units are the published API's (mrc-facts 3.1, 3.2, 3.4).
+
+    `mpr`, `mpr_dest`: PSNs in flight as requester, accepted as responder, in units of 128; 8 is the API's example.
+    `timeout_n` None: the smallest with 1.024 us x 2^n of at least four base RTTs. `linear` timeouts at that value, then
+    `exponential` doubling ones; 25 means for ever, so that a job outlives a long outage.
+    """
+
+    mpr: int = 8
+    mpr_dest: int = 8
+    dynamic_mpr: bool = False
+    max_wimm: int = 128
+    max_wimm_dest: int = 128
+    timeout_n: int | None = None
+    linear: int = 3
+    exponential: int = EXPONENTIAL_FOREVER
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "mpr": (1, 255),
+            "mpr_dest": (1, 255),
+            "max_wimm": (1, 0xFFFF),
+            "max_wimm_dest": (1, 0xFFFF),
+            "linear": (0, LINEAR_MAX),
+            "exponential": (0, EXPONENTIAL_FOREVER),
+        }
+        for name, (least, most) in ranges.items():
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} must be from {least} to {most}")
+        if self.timeout_n is not None and not 0 <= self.timeout_n <= TIMEOUT_MAX_N:
+            raise ValueError(f"timeout_n must be from 0 to {TIMEOUT_MAX_N}")
 
 
 @dataclass(frozen=True, slots=True)
 class PortConfig:
-    """One NIC port; port p serves plane p."""
+    """One NIC port; port p serves plane p. `bucket_bytes`: the shaper's token bucket, charged bytes; 0 for none."""
 
     plane: int
     rate_bps: int
+    bucket_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +61,7 @@ class EndpointConfig:
     host: int
     inner: bytes  # the NIC's own address, 16 bytes
     payload: int  # path MTU: payload bytes per packet
-    policy: str  # mrc | oblivious | single_path
+    policy: str  # a name in policies.POLICIES
     window_bytes: int
     sack_bytes: int  # a SACK at least every so many received bytes
     rtt_base_ns: int
@@ -32,4 +70,4 @@ class EndpointConfig:
     ports: tuple[PortConfig, ...]
     overhead_bytes: int  # per frame on the wire beyond the frame on the veth
     active_evs: int = 0  # 0: all of them; the rest of a plane's EVs are its backup
-    mpr: int = DEFAULT_MPR
+    limits: QpLimits = field(default_factory=QpLimits)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class WriteComplete(NamedTuple):
-    """Every packet of the WRITE posted as `wr_id` has been acknowledged, and so have all before it."""
+    """The WRITE posted as `wr_id`, and all before it, are in the peer's memory, and their buffers are free again."""
 
     qp: int
     wr_id: int
@@ -39,6 +39,7 @@ class Fate(IntEnum):
     ACKNOWLEDGED = 1
     TRIMMED = 2
     LOST = 3
+    REFUSED = 4  # a NACK other than for trimming
 
 
 class LossReason(IntEnum):

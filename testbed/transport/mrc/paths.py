@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
+from testbed.transport.mrc.policies import POLICIES
 from testbed.transport.mrc.ports import PortClock
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
@@ -24,7 +24,6 @@ class Path:
 
     __slots__ = (
         "address",
-        "answers",
         "destination",
         "ev",
         "heads",
@@ -32,7 +31,8 @@ class Path:
         "next_probe",
         "plane",
         "port",
-        "probe_id",
+        "probes_answered",
+        "probes_sent",
         "source_port",
         "state",
     )
@@ -46,9 +46,9 @@ class Path:
         self.address = address
         self.destination: Destination = (address, 0, self.label, 0)
         self.state = EvState.GOOD
-        self.answers = 0  # probes answered in a row
-        self.next_probe = 0
-        self.probe_id = -1  # of the background probe that is out
+        self.next_probe = 0  # when the next background probe is due, while the path is bad
+        self.probes_sent = 0  # since it was retired
+        self.probes_answered: set[int] = set()  # their numbers
         self.heads: dict[tuple[int, int, int], tuple[bytes, int]] = {}  # packets.py's cache
 
     def __repr__(self) -> str:
@@ -72,18 +72,6 @@ class _Plane:
 StateSink = Callable[[int, "Path", EvState, EvState, Cause], None]
 
 
-class Selector(Protocol):
-    """How a sender picks the path of its next packet.
-
-    `react` says whether path feedback changes anything, `pinned` whether all packets go one way.
-    """
-
-    react: bool
-    pinned: bool
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None: ...
-
-
 class PathSet:
     """Every path to a destination. `next` gives the path for one packet, or None while no usable port has room."""
 
@@ -99,7 +87,7 @@ class PathSet:
     ) -> None:
         self.by_ev = {path.ev: path for path in paths}
         self.all = tuple(paths)
-        self._rng = rng
+        self.rng = rng
         self._on_state = on_state
         self._reshuffle = reshuffle
         numbers = sorted({path.plane for path in paths})
@@ -110,8 +98,8 @@ class PathSet:
             target = min(len(mine), max(1, active_evs // len(numbers))) if active_evs else len(mine)
             self.planes.append(_Plane(number, mine, target))
         self._turn = rng.randrange(len(self.planes))
-        self._selector = POLICIES[policy]
-        self._pinned = rng.choice(paths)
+        self.policy = POLICIES[policy](self)
+        self.next = self.policy.next
         # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4).
         self.min_active = max(1, len(paths) // 4)
         self.usable = len(paths)
@@ -121,9 +109,6 @@ class PathSet:
         self.skipped = 0
 
     # The rotation
-
-    def next(self, now: int) -> Path | None:
-        return self._selector(self, now)
 
     def rotate(self, now: int, *, skip: bool) -> Path | None:
         """The rotation. With `skip`, a path in SKIP gives its turn to the next EV, whatever that one's plane."""
@@ -154,14 +139,10 @@ class PathSet:
         if plane.position >= len(plane.active):
             plane.position = 0
             if self._reshuffle:
-                # A new order each round keeps senders from marching in step (mrc-facts 3.5).
-                self._rng.shuffle(plane.active)
+                self._stir(plane.active)
         path = plane.active[plane.position]
         plane.position += 1
         return path
-
-    def pinned(self, now: int) -> Path | None:
-        return self._pinned if self._pinned.port.has_room(now) else None
 
     def for_control(self, ev: int) -> Path:
         """A path for a control packet: the one named by `ev` unless it is known bad, else the next healthy one."""
@@ -171,45 +152,95 @@ class PathSet:
         plane = self.planes[(ev >> EV_LABEL_SHIFT) % len(self.planes)]
         for candidate in (plane, *self.planes):
             if candidate.active and candidate.port.up:
-                return candidate.active[self._rng.randrange(len(candidate.active))]
+                return candidate.active[self.rng.randrange(len(candidate.active))]
         return path if path is not None else self.all[0]
+
+    def _stir(self, active: list[Path]) -> None:
+        """Change the order a little each round, so that senders do not march in step (mrc-facts 3.5).
+
+        Only neighbours change places: a wholly new order could give a path two turns in a row, and a dead one would then
+        swallow more packets before its first loss is known.
+        """
+        draws = self.rng.getrandbits(len(active))
+        for index in range(draws & 1, len(active) - 1, 2):
+            if draws >> index & 2:
+                active[index], active[index + 1] = active[index + 1], active[index]
 
     def port_wake(self) -> int:
         """When a port that the policy would use wants more, in ns."""
-        if self._selector.pinned:
-            return self._pinned.port.room_at()
+        return self.policy.wake_at()
+
+    def earliest_room(self) -> int:
+        """When the first port of a plane in use wants more, in ns."""
         return min(plane.port.room_at() for plane in self.planes if plane.active)
 
     # Feedback
 
     def marked(self, path: Path, now: int) -> None:
-        if self._selector.react:
+        if self.policy.react:
             self.change(path, Cause.MARKED, now)
 
     def trimmed(self, path: Path, now: int) -> None:
-        if self._selector.react:
+        if self.policy.react:
             self.change(path, Cause.TRIMMED, now)
 
     def lost(self, path: Path, now: int) -> None:
         """A data packet was lost on `path`: retire it at once, unless too few would be left."""
-        if not self._selector.react or path.state not in USABLE or self.usable <= self.min_active:
+        if self.policy.react:
+            self._retire(path, Cause.LOST, now)
+
+    def blamed(self, path: Path, now: int) -> None:
+        """The responder judges `path` persistently bad (SACK m = 2)."""
+        if self.policy.react:
+            self._retire(path, Cause.ALWAYS_SKIP, now)
+
+    def _retire(self, path: Path, cause: Cause, now: int) -> None:
+        if path.state not in USABLE or self.usable <= self.min_active:
             return
-        self.change(path, Cause.LOST, now)
+        self.change(path, cause, now)
         self.retired += 1
-        self.usable -= 1
-        self.bad.append(path)
-        path.answers = 0
-        plane = next(plane for plane in self.planes if path in plane.active or path in plane.backup)
-        if path in plane.active:
-            index = plane.active.index(path)
-            if plane.backup:
-                plane.active[index] = plane.backup.popleft()
-            else:
-                del plane.active[index]
-                if index < plane.position:
-                    plane.position -= 1
+        self._leave(path)
+        self._begin_probing(path)
+
+    def deny(self, path: Path, now: int) -> None:
+        """Take `path` out of use until it is allowed again, whatever its state. ValueError when no other is left."""
+        if path.state is EvState.DENIED:
+            return
+        if path.state in USABLE:
+            if self.usable == 1:
+                raise ValueError("the last usable path to a destination cannot be denied")
+            self._leave(path)
         else:
+            self.bad.remove(path)
+        self.change(path, Cause.DENY, now)
+
+    def allow(self, path: Path, now: int) -> None:
+        """Take `path` off the denylist; background probes decide when it is used again."""
+        if path.state is EvState.DENIED:
+            self.change(path, Cause.ALLOW, now)
+            self._begin_probing(path)
+            path.next_probe = now
+
+    def _leave(self, path: Path) -> None:
+        """Out of the rotation, replaced from the same plane's backup; a plane without one gives its turn to the rest."""
+        self.usable -= 1
+        plane = next(plane for plane in self.planes if plane.port is path.port)
+        if path not in plane.active:
             plane.backup.remove(path)
+            return
+        index = plane.active.index(path)
+        if plane.backup:
+            plane.active[index] = plane.backup.popleft()
+            return
+        del plane.active[index]
+        if index < plane.position:
+            plane.position -= 1
+
+    def _begin_probing(self, path: Path) -> None:
+        self.bad.append(path)
+        path.next_probe = 0
+        path.probes_sent = 0
+        path.probes_answered.clear()
 
     def restore(self, path: Path, now: int) -> None:
         """Enough probes were answered: back into the plane's rotation, or its backup when the rotation is full."""
@@ -233,34 +264,3 @@ class PathSet:
             return
         path.state = after
         self._on_state(now, path, before, after, cause)
-
-
-class _Mrc:
-    react = True
-    pinned = False
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None:
-        return paths.rotate(now, skip=True)
-
-
-class _Oblivious:
-    """Sprays over every path for ever: what the reactions are worth."""
-
-    react = False
-    pinned = False
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None:
-        return paths.rotate(now, skip=False)
-
-
-class _SinglePath:
-    """All packets on one path: a QP without multipath."""
-
-    react = False
-    pinned = True
-
-    def __call__(self, paths: PathSet, now: int) -> Path | None:
-        return paths.pinned(now)
-
-
-POLICIES: dict[str, Selector] = {"mrc": _Mrc(), "oblivious": _Oblivious(), "single_path": _SinglePath()}

@@ -13,14 +13,16 @@ _NS = 1_000_000_000
 
 
 class PortClock:
-    """One port. `free_at` is when its last frame will have left."""
+    """One port. `free_at` is when its last frame will have left at the line rate; the bucket may let it go a little sooner."""
 
-    __slots__ = ("_byte_ns", "_overhead", "frame_ns", "free_at", "up")
+    __slots__ = ("_byte_ns", "_lead_ns", "_overhead", "frame_ns", "free_at", "up")
 
     def __init__(self, config: PortConfig, full_inner_bytes: int, overhead_bytes: int) -> None:
         self._byte_ns = 8 * _NS / config.rate_bps
         self._overhead = FRAME_HEADERS + overhead_bytes
         self.frame_ns = int((full_inner_bytes + self._overhead) * self._byte_ns)  # serialisation time of a full frame
+        # A token bucket passes a frame once it holds the frame: ahead of the line rate by what it holds beyond one.
+        self._lead_ns = max(0, int(config.bucket_bytes * self._byte_ns) - self.frame_ns)
         self.free_at = 0
         self.up = True
 
@@ -36,4 +38,4 @@ class PortClock:
         """Account for a frame handed over now; returns the time at which it starts to leave."""
         start = max(self.free_at, now)
         self.free_at = start + int((inner_bytes + self._overhead) * self._byte_ns)
-        return start
+        return max(start - self._lead_ns, now)

@@ -1,7 +1,8 @@
 """Background probes of paths assumed bad: one EV probe per path and interval, restored after enough answers in a row.
 
 Neither the interval nor the count is published (mrc-facts 3.7). Two base RTTs and three answers: a path is back within eight
-RTTs of its repair, and a dead one costs half a packet per RTT.
+RTTs of its repair, and a dead one costs half a packet per RTT. An answer may take longer than the interval, so that a slow
+path that was taken for a dead one comes back too: probes are numbered per path, and "in a row" is by number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from testbed.transport.mrc.requester import Datagram
 
 INTERVAL_RTTS = 2
 ANSWERS_TO_RESTORE = 3
+REMEMBERED = 4096  # probes that may still be answered, over all paths
 _ID_MASK = 0xFFFF
 
 
@@ -25,14 +27,9 @@ class Prober:
     def __init__(self, rtt_base_ns: int) -> None:
         self._interval_ns = INTERVAL_RTTS * rtt_base_ns
         self._next_id = 0
-        self._out: dict[int, tuple[PathSet, Path]] = {}
+        self._out: dict[int, tuple[PathSet, Path, int]] = {}
         self.sent = 0
         self.answered = 0
-
-    def next_at(self, sets: list[PathSet]) -> int | None:
-        """When the next probe is due, if any path is bad."""
-        times = [path.next_probe for paths in sets for path in paths.bad]
-        return min(times) if times else None
 
     def due(self, paths: PathSet, link: Link, now: int) -> list[Datagram]:
         """The probes to send now towards one destination."""
@@ -40,30 +37,32 @@ class Prober:
         for path in paths.bad:
             if path.next_probe > now:
                 continue
-            if path.next_probe == 0:  # just retired: give the fault one interval
-                path.next_probe = now + self._interval_ns
-                continue
-            if self._out.pop(path.probe_id, None) is not None:
-                path.answers = 0  # the last one never came back
+            fresh = path.next_probe == 0  # just retired: give the fault one interval
             path.next_probe = now + self._interval_ns
-            path.probe_id = self._next_id
-            self._next_id = (self._next_id + 1) & _ID_MASK
-            self._out[path.probe_id] = (paths, path)
-            self.sent += 1
-            body = Erth(EndpointOp.EV_PROBE, 0, timestamp16(now)).pack()
-            buffers, inner = control(link, path, Opcode.ENDPOINT_REQUEST, ENDPOINT_QP, path.probe_id, body)
-            path.port.depart(inner, now)
-            datagrams.append((path.destination, TCLASS_PROBE, buffers))
+            if not fresh:
+                datagrams.append(self._probe(paths, path, link, now))
         return datagrams
+
+    def _probe(self, paths: PathSet, path: Path, link: Link, now: int) -> Datagram:
+        probe_id = self._next_id
+        self._next_id = (probe_id + 1) & _ID_MASK
+        path.probes_sent += 1
+        self._out[probe_id] = (paths, path, path.probes_sent)
+        while len(self._out) > REMEMBERED:
+            del self._out[next(iter(self._out))]
+        self.sent += 1
+        body = Erth(EndpointOp.EV_PROBE, 0, timestamp16(now)).pack()
+        buffers, inner = control(link, path, Opcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id, body)
+        path.port.depart(inner, now)
+        return path.destination, TCLASS_PROBE, buffers
 
     def answer(self, probe_id: int, now: int) -> None:
         """A response came back."""
         found = self._out.pop(probe_id, None)
         if found is None:
             return
-        paths, path = found
+        paths, path, number = found
         self.answered += 1
-        path.answers += 1
-        if path.answers >= ANSWERS_TO_RESTORE:
-            path.next_probe = 0
+        path.probes_answered.add(number)
+        if all(number - back in path.probes_answered for back in range(ANSWERS_TO_RESTORE)):
             paths.restore(path, now)

@@ -11,10 +11,11 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, Opcode
+from testbed.transport.mrc.config import MPR_UNIT, QpLimits
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
 from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Buffers, Link, data
 from testbed.transport.mrc.paths import Destination, Path, PathSet
-from testbed.transport.mrc.psn import PSN_MASK
+from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.receive_window import SACK_BITS
 from testbed.transport.mrc.timing import ReorderWindow, RetransmissionTimer
 from testbed.transport.mrc.window import FixedWindow
@@ -71,6 +72,7 @@ class Acknowledgement(NamedTuple):
     ack_psn: int | None  # the packet that caused it; None when a probe did
     marked: bool  # that packet's forward path was ECN-marked
     received: int  # CC_STATE's count, which orders SACKs
+    mpr: int  # the responder's window in units of 128 PSNs; 0: unchanged
     probe: tuple[int, Path] | None  # the probe's departure time and path
 
 
@@ -86,7 +88,7 @@ class Requester:
         paths: PathSet,
         window: FixedWindow,
         payload: int,
-        mpr_psns: int,
+        limits: QpLimits,
         rtt_base_ns: int,
         recorder: Recorder,
     ) -> None:
@@ -98,7 +100,7 @@ class Requester:
         self.next_psn = first_psn
         self.outstanding: dict[int, SentPacket] = {}  # in order of sending
         self.lost: dict[int, SentPacket] = {}  # declared lost, not yet sent again
-        self.timer = RetransmissionTimer(rtt_base_ns)
+        self.timer = RetransmissionTimer(rtt_base_ns, limits)
         self.reorder = ReorderWindow(rtt_base_ns)
         self.sent_bytes: dict[int, int] = dict.fromkeys((plane.number for plane in paths.planes), 0)  # payload, by plane
         self.rtt_ns: dict[int, int] = dict.fromkeys(self.sent_bytes, 0)  # smoothed, by plane
@@ -106,13 +108,16 @@ class Requester:
         self.retransmissions = 0
         self._link = link
         self._payload = payload
-        self._mpr_psns = mpr_psns
+        self._limits = limits
+        self._mpr_psns = limits.mpr * MPR_UNIT
         self._recorder = recorder
         self._holes: list[int] = []
         self._pending: deque[Message] = deque()  # not wholly sent
         self._unfinished: deque[Message] = deque()  # not wholly acknowledged, in send order
         self._messages = 0
         self._immediates = 0
+        self._immediates_out = 0  # WRITE_WITH_IMMs begun and not completed: the peer has posted no more buffers than max_wimm
+        self._executed = 0  # messages that the responder's transport ACK has confirmed
         self._asked: SentPacket | None = None  # the latest packet that is owed a SACK of its own
         self._received = 0  # the newest SACK's count of received bytes: an older SACK overtaken on another path judges nothing
         self._latest_acked = -1  # departure time of the latest packet known to have arrived
@@ -141,7 +146,16 @@ class Requester:
         if not self._pending or self.next_psn > self.cack + self._mpr_psns:
             return False
         message = self._pending[0]
+        if message.sent == 0 and message.immediate is not None and self._immediates_out >= self._limits.max_wimm:
+            return False
         return self.window.has_room(min(self._payload, message.length - message.sent))
+
+    def pick(self, now: int) -> Path | None:
+        """The path of the next packet, None while no port has room. A retransmission takes a fresh EV if there is one."""
+        path = self.paths.next(now)
+        if self._holes and path is self.lost[self._holes[0]].path:
+            return self.paths.next(now) or path
+        return path
 
     def send(self, path: Path, now: int) -> Datagram:
         """Send one packet on `path`: the oldest hole, else the next of the oldest message. Only after `may_send`."""
@@ -150,6 +164,8 @@ class Requester:
         message = self._pending[0]
         offset = message.sent
         size = min(self._payload, message.length - offset)
+        if offset == 0 and message.immediate is not None:
+            self._immediates_out += 1
         message.sent = offset + size
         last = message.sent >= message.length
         psn = self.next_psn
@@ -205,13 +221,15 @@ class Requester:
 
     # Acknowledgements
 
-    def acknowledged(self, sack: Acknowledgement, now: int) -> list[int]:
-        """Take a SACK; returns the wr_ids it completes."""
+    def acknowledged(self, sack: Acknowledgement, now: int) -> None:
+        """Take a SACK."""
         cack, base, bits, ack_psn, marked, probe = sack.cack, sack.base, sack.bits, sack.ack_psn, sack.marked, sack.probe
         behind = (sack.received - self._received) & _RECEIVED_MASK
         fresh = behind <= _RECEIVED_MASK >> 1
         if fresh:
             self._received = sack.received
+            if sack.mpr and self._limits.dynamic_mpr:
+                self._mpr_psns = sack.mpr * MPR_UNIT
         outstanding = self.outstanding
         touched: set[Path] = set()
         progress = False
@@ -238,7 +256,8 @@ class Requester:
             self.timer.progress(now)
         if outstanding and fresh:
             self._judge(base, touched, LossReason.PROBE if probe is not None else LossReason.REORDER_WINDOW, now)
-        return self._completed()
+        if not outstanding and self._unfinished:
+            self._await_execution(now)
 
     def _arrived(self, psn: int, marked: bool, touched: set[Path], now: int) -> bool:
         packet = self.outstanding.pop(psn, None)
@@ -262,6 +281,7 @@ class Requester:
         self._latest_acked = max(self._latest_acked, packet.sent)
         self._path_acked[path] = max(self._path_acked[path], packet.sent)
         touched.add(path)
+        self.paths.policy.acknowledged(path, marked=marked)
         return True
 
     def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
@@ -303,31 +323,60 @@ class Requester:
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
 
-    def refused(self, psn: int, ev: int, now: int) -> bool:
+    def refused(self, psn: int, ev: int, now: int, *, trimmed: bool) -> bool:
         """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""
         packet = self.outstanding.get(psn)
         if packet is None or packet.path.ev != ev:
             return False
         self.timer.progress(now)
-        self._requeue(packet, Fate.TRIMMED, LossReason.NONE, now)
+        self._requeue(packet, Fate.TRIMMED if trimmed else Fate.REFUSED, LossReason.NONE, now)
         return True
 
-    def _completed(self) -> list[int]:
+    def executed(self, msn: int, now: int) -> None:
+        """A transport ACK: `msn` messages (24 bits) are wholly in the responder's memory."""
+        count = expand(msn, self._executed)
+        if self._executed < count <= self._messages:
+            self._executed = count
+            self.timer.progress(now)
+
+    def completed(self) -> list[int]:
+        """wr_ids of messages all of whose packets are acknowledged and which the responder has executed; in send order.
+
+        Both are needed: an executed message with an unacknowledged packet may still be retransmitted from its buffer.
+        """
         done: list[int] = []
         unfinished = self._unfinished
-        while unfinished and 0 <= unfinished[0].last_psn <= self.cack:
-            done.append(unfinished.popleft().wr_id)
+        while unfinished and 0 <= unfinished[0].last_psn <= self.cack and unfinished[0].msn < self._executed:
+            message = unfinished.popleft()
+            self._immediates_out -= message.immediate is not None
+            done.append(message.wr_id)
         return done
+
+    def _await_execution(self, now: int) -> None:
+        """Everything sent is acknowledged but not confirmed as executed: that is owed within a round trip, or probed for."""
+        first = self._unfinished[0]
+        if 0 <= first.last_psn <= self.cack and first.msn >= self._executed:
+            self.timer.restart(now)
 
     # Time
 
     def deadline(self) -> int | None:
-        """When `expired` wants to be called, if nothing else happens."""
-        return self.timer.deadline() if self.outstanding else None
+        """When the timer wants attention, if nothing else happens."""
+        return self.timer.deadline() if self.outstanding or self._unconfirmed() else None
 
-    def timed_out(self, now: int) -> None:
-        """The retransmission timeout: the oldest packet is taken for lost, on no better evidence than time."""
-        self._lose(next(iter(self.outstanding.values())), LossReason.RTO, now)
+    def _unconfirmed(self) -> bool:
+        return bool(self._unfinished) and 0 <= self._unfinished[0].last_psn <= self.cack
+
+    def timed_out(self, now: int) -> bool:
+        """The retransmission timeout: the oldest packet is taken for lost, on no better evidence than time.
+
+        False when the retry counter is exceeded.
+        """
+        if not self.timer.expire(now):
+            return False
+        if self.outstanding:
+            self._lose(next(iter(self.outstanding.values())), LossReason.RTO, now)
+        return True
 
     def abort(self) -> None:
         """The QP is in error: forget all that was posted. What is out is recorded, its fate unknown."""

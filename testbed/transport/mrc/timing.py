@@ -5,9 +5,8 @@ Published constants exist for neither the reorder window nor the probe delay (mr
 
 from __future__ import annotations
 
-TIMEOUT_UNIT_NS = 1024  # timeouts are 1.024 us x 2^n (PAPER companion API)
-TIMEOUT_MAX_N = 24
-LINEAR_COUNT = 3  # timeouts at the first value before they double
+from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, TIMEOUT_MAX_N, TIMEOUT_UNIT_NS, QpLimits
+
 REORDER_DECAY_RTTS = 64  # a widened reorder window halves after so long without another spurious retransmission
 REORDER_MOST_RTTS = 8
 
@@ -44,17 +43,20 @@ class RetransmissionTimer:
     """Silence is first met with reliability probes, then, several unanswered ones later, with a retransmission.
 
     Probe 1.25 base RTTs after an acknowledgement was asked for in vain, or after 1.5 base RTTs without progress; then each base
-    RTT. Timeout at the power of two that is at least 4 base RTTs, linear LINEAR_COUNT times, then doubling.
+    RTT. The timeout stays at its first value `linear` times, then doubles.
     """
 
-    __slots__ = ("_asked_at", "_probe_after", "_probe_at", "_rtt_base_ns", "_since", "_timeout", "timeouts")
+    __slots__ = ("_asked_at", "_limits", "_probe_after", "_probe_at", "_rtt_base_ns", "_since", "_timeout", "timeouts")
 
-    def __init__(self, rtt_base_ns: int) -> None:
+    def __init__(self, rtt_base_ns: int, limits: QpLimits) -> None:
+        self._limits = limits
         self._rtt_base_ns = rtt_base_ns
         self._probe_after = rtt_base_ns * 3 // 2
-        n = 0
-        while TIMEOUT_UNIT_NS << n < 4 * rtt_base_ns and n < TIMEOUT_MAX_N:
-            n += 1
+        n = limits.timeout_n
+        if n is None:
+            n = 0
+            while TIMEOUT_UNIT_NS << n < 4 * rtt_base_ns and n < TIMEOUT_MAX_N:
+                n += 1
         self._timeout = TIMEOUT_UNIT_NS << n
         self._since = 0
         self._probe_at = 0
@@ -78,7 +80,7 @@ class RetransmissionTimer:
         self._asked_at = None
 
     def rto_at(self) -> int:
-        return self._since + (self._timeout << max(0, min(self.timeouts - LINEAR_COUNT, TIMEOUT_MAX_N)))
+        return self._since + (self._timeout << max(0, min(self.timeouts - self._limits.linear, TIMEOUT_MAX_N)))
 
     def deadline(self) -> int:
         return min(self._next_probe(), self.rto_at())
@@ -93,7 +95,9 @@ class RetransmissionTimer:
     def _next_probe(self) -> int:
         return self._probe_at if self._asked_at is None else min(self._probe_at, self._asked_at)
 
-    def expire(self, now: int) -> None:
-        """A timeout has passed; the next one counts from here."""
+    def expire(self, now: int) -> bool:
+        """A timeout has passed; the next one counts from here. False when there have been too many in a row."""
         self.timeouts += 1
         self._since = now
+        limits = self._limits
+        return limits.exponential == EXPONENTIAL_FOREVER or self.timeouts <= limits.linear + limits.exponential

@@ -190,7 +190,7 @@ def test_what_a_switch_may_change_is_not_covered(place: int) -> None:
     ev=st.integers(0, 2**32 - 1),
 )
 def test_the_sack_on_the_wire_says_what_arrived(first: int, offsets: set[int], mark: int, ev: int) -> None:
-    responder = Responder(first, 1 << 20, 1024)
+    responder = Responder(first, sack_bytes=1 << 20)
     for offset in offsets:
         responder.arrived(first + offset, ev, 0, 256, at_once=False)
     trigger = Trigger(first + max(offsets, default=0), ev, 0x77)

@@ -1,0 +1,91 @@
+"""What the halves of an endpoint share: configuration, memory, ports, destinations, QPs, and the way out for control."""
+
+from __future__ import annotations
+
+import random
+
+from testbed.transport.mrc import packets
+from testbed.transport.mrc.codepoints import TCLASS_CONTROL, Opcode
+from testbed.transport.mrc.config import EndpointConfig
+from testbed.transport.mrc.events import Event, QueuePairError, Recorder
+from testbed.transport.mrc.memory import Memory
+from testbed.transport.mrc.packets import control
+from testbed.transport.mrc.ports import PortClock
+from testbed.transport.mrc.probes import Prober
+from testbed.transport.mrc.psn import PSN_MASK
+from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
+from testbed.transport.mrc.requester import Datagram
+from testbed.transport.mrc.responder import Responder, Trigger
+
+COUNTERS = (
+    "dropped_access",
+    "dropped_bad_sack",
+    "dropped_endpoint_request",
+    "dropped_icrc",
+    "dropped_no_qp",
+    "dropped_not_mrc",
+    "dropped_opcode",
+    "dropped_out_of_window",
+    "dropped_short",
+    "marks",
+    "nacks",
+    "nacks_sent",
+    "reliability_probes",
+    "sacks",
+    "timeouts",
+    "transport_acks",
+)
+
+
+class Core:
+    """Shared state of one endpoint. `out` holds datagrams until the next `transmit`."""
+
+    def __init__(self, config: EndpointConfig, recorder: Recorder, seed: int) -> None:
+        self.config = config
+        self.recorder = recorder
+        self.rng = random.Random(seed)
+        self.memory = Memory(self.rng)
+        full = packets.inner_bytes(config.payload)
+        self.ports = {port.plane: PortClock(port, full, config.overhead_bytes) for port in config.ports}
+        self.peers: dict[bytes, Peer] = {}  # by inner address
+        self.qps: dict[int, QueuePair] = {}
+        self.prober = Prober(config.rtt_base_ns)
+        self.events: list[Event] = []
+        self.out: list[Datagram] = []
+        self.owing: dict[QueuePair, None] = {}  # QPs that owe a SACK or an ACK at the end of this batch
+        self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+        self.placed_bytes = 0
+
+    def send_sack(
+        self, qp: QueuePair, responder: Responder, trigger: Trigger, now: int, *, probe_id: int | None = None
+    ) -> None:
+        body = responder.sack(trigger, qp.number, qp.remote, probe_id=probe_id)
+        self.counters["sacks"] += 1
+        self.send_control(qp.peer, trigger.ev, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
+
+    def send_nack(self, qp: QueuePair, responder: Responder, reason: int, trigger: Trigger, now: int) -> None:
+        body = responder.nack(reason, trigger, qp.number, qp.remote)
+        self.counters["nacks_sent"] += 1
+        self.send_control(qp.peer, trigger.ev, Opcode.NACK, qp.remote, trigger.psn & PSN_MASK, body, now)
+
+    def send_ack(self, qp: QueuePair, responder: Responder, now: int) -> None:
+        self.counters["transport_acks"] += 1
+        body = responder.transport_ack()
+        self.send_control(
+            qp.peer, responder.latest_ev, Opcode.TRANSPORT_ACK, qp.remote, responder.window.cack & PSN_MASK, body, now
+        )
+
+    def send_control(self, peer: Peer, ev: int, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
+        """Queue a control packet, back on `ev` where that path is not known to be bad."""
+        path = peer.paths.for_control(ev)
+        buffers, inner = control(peer.link, path, opcode, dqp, psn, body)
+        path.port.depart(inner, now)
+        self.out.append((path.destination, TCLASS_CONTROL, buffers))
+
+    def fail(self, qp: QueuePair, reason: str) -> None:
+        """The QP goes into error; what was posted is forgotten, and the application told once."""
+        if qp.state is QpState.ERROR:
+            return
+        qp.become(QpState.ERROR)
+        qp.requester.abort()
+        self.events.append(QueuePairError(qp.number, reason))
