@@ -1,4 +1,4 @@
-"""Kernel features, each tried for real in a throw-away sandbox: a feature list in a config file says nothing about a container."""
+"""Kernel features, each tried for real in a throw-away sandbox: a list of what was built in says nothing of a container."""
 
 from __future__ import annotations
 

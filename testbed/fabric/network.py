@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import time
 from collections.abc import Sequence
@@ -28,21 +29,27 @@ from testbed.fabric.topo import MultiPlaneTopo
 from testbed.model.scenario import FaultAction, LinkSpec, SwitchSpec
 from testbed.model.topology import INTERFACE_NAME_MAX, Link, Topology, names_too_long
 
+_DESCRIPTORS_OF_IP = 16  # what `ip -batch` needs besides
+
 
 class Fabric:
     """Namespaces, links, routes, queues, port program and delay of one topology; spawns processes; applies faults.
 
     `runtime_dir` must exist; it takes the compiled port program where the source folder is read-only. Call everything from
-    one thread: entering a namespace moves the calling thread.
+    one thread: entering a namespace moves the calling thread. Raises KernelError when an interface name would not fit.
     """
 
     def __init__(self, topology: Topology, links: LinkSpec, switch: SwitchSpec, runtime_dir: Path) -> None:
+        too_long = names_too_long(topology)
+        if too_long:
+            message = f"longer than {INTERFACE_NAME_MAX} characters: {', '.join(too_long)}"
+            raise KernelError("topology", "interface names", message)
         self.topology = topology
         self.links = links
         self.switch = switch
         self.plans = plan.build(topology)
         self.ports: tuple[PortInfo, ...] = port_infos(topology, links)
-        self.net: Mininet | None = None
+        self.net: Any = None  # the Mininet object while the fabric is up
         self._runtime_dir = runtime_dir
         self._namespaces: Namespaces | None = None
         self._program: PortProgram | None = None
@@ -59,10 +66,6 @@ class Fabric:
 
     def up(self) -> None:
         """Bring everything up and read it back. Raises KernelError at the first thing that is not as planned, and cleans up."""
-        too_long = names_too_long(self.topology)
-        if too_long:
-            message = f"longer than {INTERFACE_NAME_MAX} characters: {', '.join(too_long)}"
-            raise KernelError("topology", "interface names", message)
         try:
             self._up()
         except BaseException:
@@ -90,7 +93,10 @@ class Fabric:
         band = queues.band_packets(self.links, self.switch)
         lines = [links.pair_line(link, self.links.mtu, band) for link in self.topology.links]
         lines += [links.sid_device_line(switch) for switch in self.topology.switches]
-        batch.run("ip", lines, self.namespaces, None)
+        # iproute2 opens a descriptor for every `netns NAME` in a batch and closes none, so the lines go in portions.
+        portion = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _DESCRIPTORS_OF_IP) // 2
+        for start in range(0, len(lines), portion):
+            batch.run("ip", lines[start : start + portion], self.namespaces, None)
 
     def _raise_ports(self, node: plan.NodePlan) -> None:
         """Queues before the port is up, so that not one frame passes unshaped; all ports before any route needs a carrier."""

@@ -154,6 +154,11 @@ def _supervise(child: int, *, reap_all: bool) -> int:
             received = signal.sigtimedwait(_WATCHED, _POLL_S)
             if received is not None and received.si_signo in _FORWARDED and received.si_code != _SI_KERNEL:
                 os.kill(child, received.si_signo)
+    except BaseException:
+        # A handler of the caller's raised (a test's timeout, say): the sandbox must not live on without its owner.
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
     finally:
         _close_handshakes()
 

@@ -91,6 +91,8 @@ class PortProgram:
 
     def _array(self, name: str, entries: int, layout: str) -> Array:
         found = self._library.bpf_object__find_map_by_name(self._object, name.encode())
+        if self._library.bpf_map__value_size(found) != struct(layout).size:
+            raise KernelError(_NODE, f"map {name}", f"struct {layout} of port.h is not laid out as Python reads it")
         array = Array(self._library.bpf_map__fd(found), entries, struct(layout))
         self._arrays.append(array)
         return array
@@ -135,6 +137,7 @@ def _library() -> ctypes.CDLL:
         "bpf_object__load": (ctypes.c_int, [pointer]),
         "bpf_object__close": (None, [pointer]),
         "bpf_map__set_max_entries": (ctypes.c_int, [pointer, ctypes.c_uint32]),
+        "bpf_map__value_size": (ctypes.c_uint32, [pointer]),
         "bpf_map__fd": (ctypes.c_int, [pointer]),
         "bpf_program__fd": (ctypes.c_int, [pointer]),
         "bpf_obj_pin": (ctypes.c_int, [ctypes.c_int, text]),
