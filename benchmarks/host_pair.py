@@ -28,7 +28,6 @@ def plan(
     stop_ns: int | None = None,
     both: bool = True,
     switched: bool = False,
-    moderation_ns: int = 0,
     transport: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The plan of host `index` of a pair; flow 0 goes from h0 to h1, flow 1 (with `both`) back."""
@@ -51,7 +50,6 @@ def plan(
         ],
         "overhead_bytes": 24,
         "interval_ns": 100_000_000,
-        "moderation_ns": moderation_ns,
         "transport": {
             "kind": "mrc",
             "payload": payload,

@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
 from types import FrameType
 
 from testbed.host.control import Control
@@ -18,7 +17,6 @@ from testbed.host.rawsocket import RawSocket
 from testbed.host.session import Phase, Session
 
 S_PER_NS = 1e-9
-Wait = Callable[[int], list[int]]
 EXIT_QUIT = 0
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
@@ -58,13 +56,16 @@ class Loop:
         endpoint = session.endpoint
         next_timer, on_timer, transmit, take = endpoint.next_timer, endpoint.on_timer, endpoint.transmit, endpoint.receive
         receive, send, on_events, late = self._wire.receive, self._wire.send, session.on_events, sampler.lag.add
-        now_ns = time.monotonic_ns
-        wait = self._moderated() if session.plan.moderation_ns else self._plain()
+        now_ns, wait = time.monotonic_ns, select.select
         control_fd, wakeup_fd = control.fileno(), self._wakeup.fileno()
+        everything, outgoing = [self._wire.fileno(), control_fd, wakeup_fd], [control_fd]
         while True:
             timer = next_timer()
             deadline = session.deadline if timer is None or session.deadline < timer else timer
-            ready = wait(deadline)
+            left = deadline - now_ns()
+            # select, not epoll: its timeout is in microseconds, epoll's in whole milliseconds rounded up, and pacing
+            # frames that take a few milliseconds should not be that late. It costs a microsecond more per wake-up.
+            ready, _, _ = wait(everything, outgoing if control.waiting else (), (), left * S_PER_NS if left > 0 else 0)
             sampler.wakeups += 1
             sampler.packets += receive(take)  # whatever woke us: a receive that finds nothing is cheaper than a wake-up
             now = now_ns()
@@ -85,33 +86,3 @@ class Loop:
                 return EXIT_TERMINATED
             on_events(now)
             sampler.packets += send(transmit(now))
-
-    def _plain(self) -> Wait:
-        """Waits until the deadline or something arrives; returns what is ready."""
-        control, now_ns, poll = self._control, time.monotonic_ns, select.select
-        everything = [self._wire.fileno(), control.fileno(), self._wakeup.fileno()]
-        outgoing = [control.fileno()]
-
-        def wait(deadline: int) -> list[int]:
-            # select, not epoll: its timeout is in microseconds, epoll's in whole milliseconds rounded up, and pacing
-            # frames that take a few milliseconds should not be that late. It costs a microsecond more per wake-up.
-            left = deadline - now_ns()
-            return poll(everything, outgoing if control.waiting else (), (), left * S_PER_NS if left > 0 else 0)[0]
-
-        return wait
-
-    def _moderated(self) -> Wait:
-        """As `_plain`, but arrivals do not wake the host before `moderation_ns` have passed since it last looked."""
-        plain, moderation_ns, now_ns = self._plain(), self._session.plan.moderation_ns, time.monotonic_ns
-        quiet = [self._control.fileno(), self._wakeup.fileno()]
-
-        def wait(deadline: int) -> list[int]:
-            left = deadline - now_ns()
-            pause = min(left, moderation_ns)
-            if pause > 0:
-                ready = select.select(quiet, (), (), pause * S_PER_NS)[0]
-                if ready or left <= moderation_ns:
-                    return ready
-            return plain(deadline)
-
-        return wait

@@ -52,11 +52,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out.
-
-    `moderation_ns` is how long arrivals may wait to be taken together, like a NIC's interrupt moderation; 0, the
-    default, takes each at once.
-    """
+    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out."""
 
     host: str
     index: int
@@ -66,7 +62,6 @@ class HostPlan:
     ports: tuple[Port, ...]
     overhead_bytes: int
     interval_ns: int
-    moderation_ns: int
     kind: str
     transport: Mapping[str, Any]
     peers: tuple[Peer, ...]
@@ -117,7 +112,6 @@ def parse(raw: Mapping[str, Any]) -> HostPlan:
         ports=tuple(Port(**port) for port in raw["ports"]),
         overhead_bytes=raw["overhead_bytes"],
         interval_ns=raw["interval_ns"],
-        moderation_ns=raw.get("moderation_ns", 0),
         kind=kind,
         transport=transport,
         peers=tuple(_peer(peer) for peer in raw["peers"]),

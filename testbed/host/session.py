@@ -180,8 +180,16 @@ class Session:
     def on_events(self, now: int) -> None:
         """Take what the endpoint reports."""
         nic, workloads = self.nic, self.workloads
+        events = self.endpoint.events()
         finished = False
-        for event in self.endpoint.events():
+        # Errors first: a completion just before one must not post on a QP that is already in error.
+        for event in events:
+            kind = type(event)
+            if kind is nic.queue_pair_error:
+                self._log(f"QP {event.qp} is in error: {event.reason}")
+                workloads.failed(event.qp)
+                finished = True
+        for event in events:
             kind = type(event)
             if kind is nic.immediate_received:
                 receiver = workloads.receivers[event.qp]
@@ -196,10 +204,6 @@ class Session:
                 else:
                     workloads.senders[event.qp].on_complete(event.wr_id, now)
                     finished = True
-            elif kind is nic.queue_pair_error:
-                self._log(f"QP {event.qp} is in error: {event.reason}")
-                workloads.failed(event.qp)
-                finished = True
         if finished:
             self._report_drained()
 

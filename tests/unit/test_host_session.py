@@ -15,8 +15,9 @@ import pytest
 from testbed.host.control import Control, ControlError
 from testbed.host.flows import FlowError
 from testbed.host.plan import PlanError, parse
+from testbed.host.samples import Lag
 from testbed.host.session import Session
-from tests.support.host_fakes import HEADER, FakeEndpoint, ImmediateReceived, QueuePairError, make_nic
+from tests.support.host_fakes import HEADER, FakeEndpoint, ImmediateReceived, QueuePairError, WriteComplete, make_nic
 from tests.support.host_plans import pair_plan, read_records
 
 MS = 1_000_000
@@ -302,9 +303,12 @@ def test_a_queue_pair_in_error_ends_its_flow_only(world: World, capsys: pytest.C
     world.run(100 * MS)
     host = world.hosts[0]
     (qp,) = host.session.workloads.senders
-    host.endpoint.pending.append(QueuePairError(qp, "retries exceeded"))
-    host.session.on_events(world.now)
     posted = len(host.endpoint.posted)
+    completed = host.session.workloads.senders[qp].completed
+    world.wire.clear()  # what is on the way belongs to messages whose completion is made up here
+    host.endpoint.pending = [WriteComplete(qp, completed, world.now), QueuePairError(qp, "retries exceeded")]
+    host.session.on_events(world.now)
+    assert host.session.workloads.senders[qp].completed == completed + 1
     world.run(100 * MS)
     assert len(host.endpoint.posted) == posted
     assert "retries exceeded" in capsys.readouterr().err
@@ -351,3 +355,16 @@ def test_a_plan_without_a_peer_of_a_flow_is_refused(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(PlanError, match="flow 0: h1 is not among the peers of h0"):
         Session(parse(raw), Control(ours), make_nic, 0)
+
+
+def test_lag_is_exact_and_starts_anew_each_interval() -> None:
+    lag = Lag()
+    assert lag.take() == (0, 0)
+    for late in range(1, 201):
+        lag.add(late)
+    assert lag.take() == (200, 199)
+    assert lag.take() == (0, 0)
+    lag.add(5)
+    assert lag.take() == (5, 5)
+    assert lag.take_worst() == 200
+    assert lag.take_worst() == 0
