@@ -74,6 +74,10 @@ LIMITS: tuple[Limit, ...] = (
         "the virtual queue drains at the configured rate; a port that the machine serves late falls behind it (DESIGN 7)",
     ),
     Limit(
+        "early", "packets that beat propagation (earliest 0.1 %)", "frame times", 1.0, 2.0,
+        "the sender's departure clock may be a burst late, below a frame; more means clocks, delays or records are wrong",
+    ),
+    Limit(
         "socket_drops", "packets dropped by socket buffers", "of packets sent", 0.0, 1e-4,
         "they look like path losses to the transport and retire healthy EVs",
     ),
@@ -121,7 +125,7 @@ REQUIRED = frozenset({"busy", "lag_rtt", "lag_frames", "delay_late", "port_over"
 
 def assess(view: View) -> Fidelity:
     """Check everything that was recorded. No delay line is needed where the scenario's delay is zero."""
-    measured = {**_machine(view), **_lag(view), **_delay(view), **_ports(view), **_sockets(view), **_rtt(view)}
+    measured = {**_machine(view), **_lag(view), **_delay(view), **_ports(view), **_early(view), **_sockets(view), **_rtt(view)}
     checks = tuple(Check(limit, *measured.get(limit.name, (None, ""))) for limit in LIMITS)
     reasons = [check.reason for check in checks if check.verdict is not Verdict.VALID]
     unknown = [check.limit.what for check in checks if check.value is None and check.limit.name in REQUIRED]
@@ -183,6 +187,18 @@ def _ports(view: View) -> _Measures:
     if rates.backlog is not None:
         found["backlog"] = (rates.backlog.value, rates.backlog.port)
     return found
+
+
+def _early(view: View) -> _Measures:
+    """How far the earliest arrivals undercut their plane's propagation delay."""
+    packets = view.packets
+    arrived = view.in_window & (packets.placed_ns > 0)
+    if not np.any(arrived):
+        return {}
+    delays = np.array(view.run.scenario.links.delay_ns)[packets.plane[arrived]]
+    early = (delays - (packets.placed_ns[arrived] - packets.sent_ns[arrived])).astype(np.float64)
+    frame_ns = view.frame_bytes * 8e9 / view.run.scenario.links.rate_bps
+    return {"early": (max(0.0, percentile(early, 0.999)) / frame_ns, "")}
 
 
 def _sockets(view: View) -> _Measures:

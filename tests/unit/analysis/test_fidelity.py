@@ -49,6 +49,13 @@ def _ports(factor: float, late_frames: int = 0) -> Change:
     return change
 
 
+def _sooner(ms: int) -> Change:
+    def change(run: Run) -> Run:
+        return replace(run, packets=run.packets.assign(sent_ns=run.packets["sent_ns"] + ms * 10**6))
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "verdict", "says"),
     [
@@ -61,6 +68,8 @@ def _ports(factor: float, late_frames: int = 0) -> Change:
         (_cpu("h1", "lag_ms_p99", 18.0), Verdict.INVALID, "frame times"),
         (_cpu("delay", "lag_ms_p99", 0.7), Verdict.DEGRADED, "delay line"),
         (_cpu("delay", "lag_ms_p99", 3.0), Verdict.INVALID, "delay line"),
+        (_sooner(10), Verdict.DEGRADED, "beat propagation"),
+        (_sooner(30), Verdict.INVALID, "beat propagation"),
         (_manifest("socket_drops", {"h0": 0, "h3": 1}), Verdict.INVALID, "socket buffers (h3)"),
         (_manifest("rtt_measured", [{"plane": 1, "rtt_ns": 23_000_000}]), Verdict.DEGRADED, "plane 1"),
         (_ports(1.04), Verdict.DEGRADED, "excess of a port over its rate, over a second (h0-eth0)"),
