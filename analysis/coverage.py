@@ -14,7 +14,7 @@ import numpy as np
 from analysis.arrays import Bools, Ints, floats, ints, is_text
 from analysis.results import Run
 
-LEAD_INTERVALS = 1.5  # what the first row after a silence stands for: its interval, and its lateness
+LEAD_INTERVALS = 1.5  # what the first row of a run stands for: its interval, and its lateness
 GAP_INTERVALS = 2.5  # one row may be late by a whole interval before its absence means anything
 
 
@@ -77,6 +77,7 @@ def _spans(times: Ints, stood: Ints, interval_ns: int) -> Ints:
     step = np.diff(times)
     excuse = np.maximum(stood[1:], np.append(stood[2:], 0))
     hole = (step > GAP_INTERVALS * interval_ns) & (excuse < step - GAP_INTERVALS * interval_ns)
-    starts = np.concatenate([times[:1], times[1:][hole]]) - int(LEAD_INTERVALS * interval_ns)
+    # a run begins with whole intervals; after a hole nobody knows since when the writer of the first row was alive
+    starts = np.concatenate([times[:1] - int(LEAD_INTERVALS * interval_ns), times[1:][hole]])
     ends = np.concatenate([times[:-1][hole], times[-1:]])
     return np.stack([starts, ends], axis=1)

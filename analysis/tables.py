@@ -56,7 +56,7 @@ PACKETS = Table(
         Column("plane", _I, "plane, from 0"),
         Column("path", _T, "the T1 crossed, or the T0 when local", optional=True),
         Column("bytes", _I, "payload bytes"),
-        Column("sent_ns", _I, "handed to the kernel, ns"),
+        Column("sent_ns", _I, "departure from the host's port by the sender's own clock of that port, ns"),
         Column("fate_ns", _N, "when the sender learnt the fate, ns", optional=True),
         Column("placed_ns", _N, "payload placed at the receiver, ns; null when it never arrived whole"),
         Column("fate", _T, "acknowledged | marked | trimmed | lost | unknown"),

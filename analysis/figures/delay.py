@@ -64,11 +64,11 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     return style.Drawn(
         NAME,
         "One-way delay and jitter",
-        "Sender and receiver share one clock, so one-way delay is exact. Left: its distribution per "
-        "plane in the window; the steep "
-        "part is propagation, the tail is queueing. Right: percentiles over time, and the mean RFC 3550 "
-        "jitter of each path's first "
-        "transmissions. Delay that rises during a fault shows traffic crowding onto the paths that are left.",
+        "Sender and receiver share one clock, so no offset has to be guessed. Left: the distribution per plane in the window; "
+        "the steep part is propagation, the tail is queueing. Right: percentiles over time, and mean RFC 3550 jitter of each "
+        "path's first transmissions. The time of sending is the sender's own forecast of when its port lets the frame go; the "
+        "token bucket may be up to its burst earlier, so values a little below propagation occur. Delay that rises during a "
+        "fault shows traffic crowding onto the paths that are left.",
         "Cumulative distribution of one-way delay per plane, its percentiles over time and jitter over time.",
     )
 

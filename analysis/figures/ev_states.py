@@ -19,10 +19,10 @@ from analysis.view import View
 
 NAME = "ev_states"
 STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED", "UNKNOWN")
-STATE_COLOURS = ("#e3eef6", style.SKY, style.VERMILION, style.INK, "#c9ccd1")
+STATE_COLOURS = ("#e3eef6", style.SKY, style.VERMILION, style.INK, style.PURPLE)
 STATE_ROWS_MAX = 32  # rows that can still be labelled
 PATH_ROWS_MAX = 64
-GAP_COLOUR = "#ffffff"
+GAP_COLOUR = "#b9bec6"  # no data; white is no packets
 
 
 def draw(view: View, folder: Path) -> style.Drawn | None:
@@ -58,7 +58,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     rows = "the flows that a fault touched" if view.faults else "all flows"
     caption = (
         f"One row per path (plane and T1) of {rows}: the darker, the more packets were sent; red where some were "
-        "lost; white where nothing was recorded."
+        "lost; white where none were sent; grey where nothing was recorded."
     )
     if watched:
         caption += (
@@ -124,13 +124,10 @@ def _draw_counts(
     beside = figure.add_axes((place.x1 + 0.012, place.y0, 0.012, place.height))
     scale = figure.colorbar(_scale(shades, max(top, 1.0)), cax=beside, label=f"packets sent per {_width_ms(edges):g} ms")
     scale.outline.set_visible(False)
-    axes.legend(
-        handles=[Patch(color=style.VERMILION, label="some lost")],
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        fontsize=7,
-        borderaxespad=0.2,
-    )
+    handles = [Patch(color=style.VERMILION, label="some lost")]
+    if np.any(np.isnan(sent)):
+        handles.append(Patch(color=GAP_COLOUR, label="not recorded"))
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize=7, borderaxespad=0.2)
 
 
 def _scale(shades: LinearSegmentedColormap, top: float) -> ScalarMappable:
@@ -170,6 +167,8 @@ def _draw_states(axes: Axes, view: View, edges: Ints, watched: list[UsedPath], s
     _fault_lines(axes, view)
     seen = sorted({int(state) for state in np.unique(states[~np.isnan(states)])} | {0, 2})
     handles = [Patch(color=STATE_COLOURS[state], label=STATES[state]) for state in seen]
+    if np.any(np.isnan(states)):
+        handles.append(Patch(color=GAP_COLOUR, label="not recorded"))
     axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, fontsize=7, borderaxespad=0.2)
 
 

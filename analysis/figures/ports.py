@@ -13,6 +13,7 @@ from analysis.figures import style
 from analysis.view import View
 
 NAME = "ports"
+_PLATE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
 GROUPS = (
     ("nic-t0", "up", "host \u2192 T0"),
     ("t0-t1", "up", "T0 \u2192 T1"),
@@ -110,7 +111,9 @@ def _thresholds(axes: Axes, view: View, *, last_hop: bool, host: bool) -> None:
     for level, text, colour in lines:
         at = level / view.frame_bytes
         axes.axhline(at, color=colour, linewidth=0.9, linestyle=(0, (2, 2)))
-        axes.text(0.99, at, text, transform=axes.get_yaxis_transform(), ha="right", va="bottom", fontsize=7, color=colour)
+        axes.text(
+            0.99, at, text, transform=axes.get_yaxis_transform(), ha="right", va="bottom", fontsize=7, color=colour, bbox=_PLATE
+        )
 
 
 def _plain_axis(axes: Axes, view: View) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from analysis.arrays import Bools, Floats
 from analysis.confirmed import Fault
 from analysis.figures import style
-from analysis.metrics.faults import FaultCost, affected, costs, deficit
+from analysis.metrics.faults import FaultCost, affected, costs, deficit, watched_until
 from analysis.packets import MARKED, TRIMMED
 from analysis.view import View
 
@@ -138,32 +138,21 @@ def _scatter(axes: Axes, x: Floats, y: Floats, marker: str, size: float, colour:
 
 def _behind(axes: Axes, view: View, fault: Fault, stop: int, cost: FaultCost) -> None:
     """Deficit since just before the fault, as time at the expected rate, in RTTs. A gap in the records leaves it out."""
-    measured = deficit(view, fault, fault.start_ns, min(stop, view.end_ns))
+    measured = deficit(view, fault, watched_until(view, fault))
     axes.axhline(0, color=style.MUTED, linewidth=0.7)
     axes.set_ylabel("behind (RTTs)")
     if measured is None or measured.rate <= 0:
-        axes.text(
-            0.5,
-            0.5,
-            "no undisturbed time before the fault to compare with",
-            transform=axes.transAxes,
-            ha="center",
-            color=style.MUTED,
-        )
+        text = "no undisturbed time before the fault, or a gap in the records: no usual rate to compare with"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=style.MUTED)
         return
+    shown = measured.t_ns <= stop
     x = (measured.t_ns - fault.start_ns) / view.rtt_base_ns
     y = measured.bytes_behind / measured.rate * 1e9 / view.rtt_base_ns
-    x, y = _thinned(x, y)
-    axes.plot(x, y, color=style.BLUE, linewidth=1.1)
-    axes.fill_between(x, 0, y, color=style.BLUE, alpha=0.12, linewidth=0)
-    axes.set_ylim(min(-0.5, float(np.min(y)) * 1.15), max(1.0, float(np.max(y)) * 1.25))
-    if cost.stall_rtts is not None and len(y):
-        at = int(np.argmax(y))
-        text = f"stall: {cost.stall_rtts:.2f} RTT"
-        axes.annotate(text, (x[at], y[at]), xytext=(6, 4), textcoords="offset points", fontsize=7.5, color=style.BLUE)
-
-
-def _thinned(x: Floats, y: Floats, most: int = 1500) -> tuple[Floats, Floats]:
-    """At most `most` points: what a 7 inch line can show."""
-    step = max(1, len(x) // most)
-    return x[::step], y[::step]
+    peak = int(np.argmax(y))
+    axes.plot(x[shown], y[shown], color=style.BLUE, linewidth=1.1)
+    axes.fill_between(x[shown], 0, y[shown], color=style.BLUE, alpha=0.12, linewidth=0)
+    visible = y[shown] if np.any(shown) else y
+    axes.set_ylim(min(-0.5, float(np.min(visible)) * 1.15), max(1.0, float(np.max(visible)) * 1.3))
+    if cost.stall_rtts is not None:
+        text = f"stall: {cost.stall_rtts:.2f} RTT, reached {x[peak]:.1f} RTTs after the fault"
+        axes.text(0.99, 0.95, text, transform=axes.transAxes, fontsize=7.5, color=style.BLUE, ha="right", va="top")

@@ -104,7 +104,7 @@ def _recovery_ns(view: View, fault: Fault, lost_ns: Ints) -> float:
 
 
 def _stall_ns(view: View, fault: Fault) -> float | None:
-    behind = deficit(view, fault, fault.start_ns, min(_end(view, fault) + SETTLE_RTTS * view.rtt_base_ns, view.end_ns))
+    behind = deficit(view, fault, watched_until(view, fault))
     if behind is None:
         return None
     if behind.rate <= 0:
@@ -112,18 +112,23 @@ def _stall_ns(view: View, fault: Fault) -> float | None:
     return float(max(0.0, np.max(behind.bytes_behind))) / behind.rate * NS
 
 
+def watched_until(view: View, fault: Fault) -> int:
+    """How long a fault's stall is watched for: 20 base RTTs after its end, within the window."""
+    return min(_end(view, fault) + SETTLE_RTTS * view.rtt_base_ns, view.end_ns)
+
+
 def affected(view: View, fault: Fault) -> tuple[int, ...]:
     """Indices of flows that used a path over the faulty links, in an affected direction, in this run."""
     return tuple(sorted({path.flow for path in view.packets.paths if path.ways & fault.ways}))
 
 
-def deficit(view: View, fault: Fault, start_ns: int, stop_ns: int) -> Deficit | None:
-    """Expected minus placed bytes of the affected flows from `start_ns` (where it is zero) to `stop_ns`.
+def deficit(view: View, fault: Fault, stop_ns: int) -> Deficit | None:
+    """Expected minus placed bytes of the affected flows from the fault's start (where it is zero) to `stop_ns`.
 
     Expected is each flow's ideal times its own goodput ratio in the undisturbed part of the window before the fault. None
     when that part is too short, or a receiver was not recording throughout.
     """
-    flows = affected(view, fault)
+    flows, start_ns = affected(view, fault), fault.start_ns
     before = _undisturbed(view, fault)
     enough = UNDISTURBED_RTTS * view.rtt_base_ns
     if "packets" in view.run.missing or stop_ns <= start_ns or int(np.sum(before[:, 1] - before[:, 0])) < enough:
