@@ -1,0 +1,225 @@
+"""Did the machine, rather than the fabric, decide the result? Verdict and reasons (DESIGN 7, pitfall H-06).
+
+Every threshold is in `LIMITS` with its argument; docs/fidelity.md says which of them deliberate overloads have confirmed.
+A check without its data is a reason too: a run that cannot show that it is sound is at best degraded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from analysis.arrays import Bools, floats, ints, is_text, percentile
+from analysis.port_rates import port_rates
+from analysis.view import View
+
+
+class Verdict(StrEnum):
+    VALID = "valid"
+    DEGRADED = "degraded"
+    INVALID = "invalid"
+
+
+# A lateness is the p99 of an interval's timers. One hiccup of the machine fills one interval in hundreds and costs less than
+# its length; what keeps a run from being sound is lateness that comes back. So 95 % of the intervals must stay below a limit.
+INTERVAL_SHARE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A measure above `degraded` is doubtful, above `invalid` decides the result. `unit` as printed."""
+
+    name: str
+    what: str
+    unit: str
+    degraded: float
+    invalid: float
+    why: str
+
+
+LIMITS: tuple[Limit, ...] = (
+    Limit(
+        "busy", "mean share of the machine's cores busy", "", 0.85, 0.95,
+        "queueing for a core grows without bound towards 1; at 0.80 (measured) goodput was still at its ceiling",
+    ),
+    Limit(
+        "saturated", "share of intervals with all cores above 98 % busy", "", 0.05, 0.25,
+        "a saturated interval delays every host at once, which looks like congestion on all planes",
+    ),
+    Limit(
+        "steal", "mean share of the cores taken by the hypervisor", "", 0.02, 0.10,
+        "stolen time stops hosts and shapers alike, and no lag measured inside shows all of it",
+    ),
+    Limit(
+        "lag_rtt", "host loop lag (p99 per interval, worst host)", "base RTT", 0.10, 0.50,
+        "lag adds to every RTT and to every loss detection; recovery targets are 3 RTTs",
+    ),
+    Limit(
+        "lag_frames", "host loop lag (p99 per interval, worst host)", "frame times", 1.0, 2.0,
+        "a sender keeps at most two frames waiting per port, so a lag of two frame times empties the port",
+    ),
+    Limit(
+        "delay_late", "lateness of the delay line (p99 per interval)", "of the delay", 0.05, 0.20,
+        "lateness is jitter that the fabric did not make; the NFQUEUE line's p99 was 0.57 ms under real-time priority",
+    ),
+    Limit(
+        "port_over", "excess of a port over its rate, over a second", "of the rate", 0.02, 0.05,
+        "a port faster than its link hides queues; counting error is taken off before",
+    ),
+    Limit(
+        "backlog", "real backlog of a port ahead of its virtual queue (p99)", "frames", 1.5, 2.0,
+        "the virtual queue drains at the configured rate; a port that the machine serves late falls behind it (DESIGN 7)",
+    ),
+    Limit(
+        "early", "packets that beat propagation (earliest 0.1 %)", "frame times", 1.0, 2.0,
+        "the sender's departure clock may be a burst late, below a frame; more means clocks, delays or records are wrong",
+    ),
+    Limit(
+        "socket_drops", "packets dropped by socket buffers", "of packets sent", 0.0, 1e-4,
+        "they look like path losses to the transport and retire healthy EVs",
+    ),
+    Limit(
+        "rtt_error", "measured base RTT away from the computed one", "of the base RTT", 0.10, 0.25,
+        "the base RTT is the unit of every _rtts",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One measure against its limit. `value` is None where the run did not record it."""
+
+    limit: Limit
+    value: float | None
+    where: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.value is None:
+            return Verdict.VALID
+        if self.value > self.limit.invalid:
+            return Verdict.INVALID
+        return Verdict.DEGRADED if self.value > self.limit.degraded else Verdict.VALID
+
+    @property
+    def reason(self) -> str:
+        value = 0.0 if self.value is None else self.value
+        bound = self.limit.invalid if self.verdict is Verdict.INVALID else self.limit.degraded
+        unit = f" {self.limit.unit}" if self.limit.unit else ""
+        where = f" ({self.where})" if self.where else ""
+        return f"{self.limit.what}{where}: {value:.3g}{unit}, limit {bound:.3g}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+
+REQUIRED = frozenset({"busy", "lag_rtt", "lag_frames", "delay_late", "port_over"})  # their absence is itself a doubt
+
+
+def assess(view: View) -> Fidelity:
+    """Check everything that was recorded. No delay line is needed where the scenario's delay is zero."""
+    measured = {**_machine(view), **_lag(view), **_delay(view), **_ports(view), **_early(view), **_sockets(view), **_rtt(view)}
+    checks = tuple(Check(limit, *measured.get(limit.name, (None, ""))) for limit in LIMITS)
+    reasons = [check.reason for check in checks if check.verdict is not Verdict.VALID]
+    unknown = [check.limit.what for check in checks if check.value is None and check.limit.name in REQUIRED]
+    reasons += [f"not recorded: {what}" for what in dict.fromkeys(unknown)]
+    verdicts = {check.verdict for check in checks}
+    doubtful = Verdict.DEGRADED if reasons else Verdict.VALID
+    return Fidelity(Verdict.INVALID if Verdict.INVALID in verdicts else doubtful, tuple(reasons), checks)
+
+
+_Measures = dict[str, tuple[float | None, str]]
+
+
+def _rows(view: View, *who: str) -> Bools:
+    times = ints(view.run.cpu, "t_ns")
+    return (times > view.start_ns) & (times <= view.end_ns) & is_text(view.run.cpu, "who", *who)
+
+
+def _machine(view: View) -> _Measures:
+    rows = _rows(view, "machine")
+    busy, steal = floats(view.run.cpu, "busy")[rows], floats(view.run.cpu, "steal")[rows]
+    found: _Measures = {}
+    if np.any(~np.isnan(busy)):
+        known = busy[~np.isnan(busy)]
+        found["busy"] = (float(np.mean(known)), "")
+        found["saturated"] = (float(np.mean(known > 0.98)), "")
+    if np.any(~np.isnan(steal)):
+        found["steal"] = (float(np.nanmean(steal)), "")
+    return found
+
+
+def _lag(view: View) -> _Measures:
+    """The worst host's lag, in base RTTs and in frame times at the NIC's rate."""
+    worst, host = float("nan"), ""
+    for name in view.topology.hosts:
+        lag = percentile(floats(view.run.cpu, "lag_ms_p99")[_rows(view, name)], INTERVAL_SHARE)
+        if not lag <= worst and not np.isnan(lag):
+            worst, host = lag, name
+    if np.isnan(worst):
+        return {}
+    frame_ms = view.frame_bytes * 8e3 / view.run.scenario.links.rate_bps
+    return {"lag_rtt": (worst * 1e6 / view.rtt_base_ns, host), "lag_frames": (worst / frame_ms, host)}
+
+
+def _delay(view: View) -> _Measures:
+    smallest_ms = min(view.run.scenario.links.delay_ns) / 1e6
+    if smallest_ms == 0:
+        return {"delay_late": (0.0, "no delay asked for")}
+    late = percentile(floats(view.run.cpu, "lag_ms_p99")[_rows(view, "delay")], INTERVAL_SHARE)
+    if np.isnan(late) and view.run.manifest.get("delay_method") == "netem":
+        return {"delay_late": (0.0, "netem keeps its own time")}
+    return {} if np.isnan(late) else {"delay_late": (late / smallest_ms, "")}
+
+
+def _ports(view: View) -> _Measures:
+    rates = port_rates(view)
+    found: _Measures = {}
+    if rates.over is not None:
+        found["port_over"] = (rates.over.value, rates.over.port)
+    if rates.backlog is not None:
+        found["backlog"] = (rates.backlog.value, rates.backlog.port)
+    return found
+
+
+def _early(view: View) -> _Measures:
+    """How far the earliest arrivals undercut their plane's propagation delay."""
+    packets = view.packets
+    arrived = view.in_window & (packets.placed_ns > 0)
+    if not np.any(arrived):
+        return {}
+    delays = np.array(view.run.scenario.links.delay_ns)[packets.plane[arrived]]
+    early = (delays - (packets.placed_ns[arrived] - packets.sent_ns[arrived])).astype(np.float64)
+    frame_ns = view.frame_bytes * 8e9 / view.run.scenario.links.rate_bps
+    return {"early": (max(0.0, percentile(early, 0.999)) / frame_ns, "")}
+
+
+def _sockets(view: View) -> _Measures:
+    """manifest["socket_drops"]: a count, or a mapping host -> count."""
+    drops = view.run.manifest.get("socket_drops")
+    if drops is None:
+        return {}
+    hosts = drops if isinstance(drops, Mapping) else {"all hosts": drops}
+    count, where = sum(int(value) for value in hosts.values()), ", ".join(str(host) for host, value in hosts.items() if value)
+    return {"socket_drops": (count / max(1, len(view.packets.psn)), where)}
+
+
+def _rtt(view: View) -> _Measures:
+    """manifest["rtt_measured"]: one idle WRITE per plane, against twice that plane's delay plus what the shapers add."""
+    delays = view.run.scenario.links.delay_ns
+    slowest_ns = 2 * max(delays)
+    worst, where = float("nan"), ""
+    for entry in view.run.manifest.get("rtt_measured") or ():
+        plane, measured = int(entry["plane"]), float(entry["rtt_ns"])
+        expected = view.rtt_base_ns - slowest_ns + 2 * delays[plane]
+        error = abs(measured - expected) / view.rtt_base_ns
+        if not error <= worst:
+            worst, where = error, f"plane {plane}"
+    return {} if np.isnan(worst) else {"rtt_error": (worst, where)}

@@ -1,0 +1,65 @@
+"""Goodput of each plane over time: does spraying keep the planes equal, and which one does a fault touch?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from analysis.arrays import Floats, Ints
+from analysis.figures import style
+from analysis.view import View
+
+NAME = "planes"
+
+
+def draw(view: View, folder: Path) -> style.Drawn | None:
+    edges = style.bin_edges(
+        view, 2 * view.run.scenario.measure.interval_ns
+    )  # a plane carries a fraction: wider bins, less grain
+    if "packets" in view.run.missing or len(edges) < 2:
+        return None
+    per_plane = by_plane(view, edges) * 8 / ((edges[1:] - edges[:-1])[:, None] / 1e9) / 1e6
+    middle = (edges[:-1] + edges[1:] - 2 * view.t0_ns) / 2e9
+    planes = per_plane.shape[1]
+    with style.styled(NAME):
+        figure = Figure(figsize=(style.WIDTH, 2.6))
+        style.margins(figure, 0.55, 0.15, 0.5, 0.42)
+        axes = figure.subplots()
+        for plane in range(planes):
+            axes.plot(
+                middle, per_plane[:, plane], color=style.CYCLE[plane % len(style.CYCLE)], linewidth=1.1, label=f"plane {plane}"
+            )
+        highest = float(np.nanmax(per_plane)) if np.any(~np.isnan(per_plane)) else 1.0
+        axes.set_ylim(0, max(highest * 1.12, 1e-6))
+        axes.set_ylabel("goodput (Mbit/s)")
+        style.shade_faults(axes, view, label=True)
+        style.time_axis(axes, view)
+        style.legend_above(axes, loc="lower left", bbox_to_anchor=(0.0, 1.09), ncols=8)
+        style.save(
+            figure,
+            folder,
+            NAME,
+            style.data_frame({"t_s": middle} | {f"plane_{p}_mbps": per_plane[:, p] for p in range(planes)}),
+        )
+    return style.Drawn(
+        NAME,
+        "Goodput per plane",
+        "Unique payload placed per plane. Equal lines mean that the rotation loads every plane alike. A dead T0-T1 link should "
+        "leave its plane at full height, because the plane's other T1s take over; a dead NIC link takes its host's share.",
+        "Line chart of goodput per plane over time.",
+    )
+
+
+def by_plane(view: View, edges: Ints) -> Floats:
+    """Placed bytes per [bin, plane]; NaN where any receiver was not recording throughout the bin."""
+    packets, planes = view.packets, view.run.scenario.topology.planes
+    bins = len(edges) - 1
+    at = np.searchsorted(edges, packets.placed_ns, side="right") - 1
+    kept = packets.first_arrival & (at >= 0) & (at < bins)
+    cell = at[kept] * planes + packets.plane[kept]
+    placed = np.bincount(cell, weights=packets.size[kept], minlength=bins * planes).astype(np.float64).reshape(bins, planes)
+    for host in {view.receiver(flow) for flow in range(len(view.flows))}:
+        placed[~view.coverage.bins(host, edges)] = np.nan
+    return placed

@@ -1,0 +1,77 @@
+"""The fluid ideal over time: each flow's max-min rate at each moment, with the faults that held then (DESIGN 4.4 `ideal_mbps`).
+
+Between two changes (a fault, a flow's start or stop) the rates are constant, so bytes over time are piecewise linear and an
+integral over any span is two interpolations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from analysis.arrays import NS, Floats, Ints
+from analysis.confirmed import Fault
+from testbed.model.flows import Flow
+from testbed.model.fluid import ideal_rates
+from testbed.model.framing import HEADER_BYTES
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Ideal:
+    """`rates[k, f]`: payload bit/s of flow f between `edges_ns[k]` and `edges_ns[k + 1]`; zero outside."""
+
+    edges_ns: Ints
+    rates: Floats
+    cumulative: Floats  # [k, f]: bytes that flow f could have placed by edges_ns[k]
+
+    def bytes_by(self, flow: int, times_ns: Ints) -> Floats:
+        """Bytes that flow index `flow` could have placed by each of `times_ns`."""
+        origin = self.edges_ns[0]  # floats hold ns since the origin exactly, not since boot
+        at, knots = ((values - origin).astype(np.float64) for values in (times_ns, self.edges_ns))
+        return np.asarray(np.interp(at, knots, self.cumulative[:, flow]), dtype=np.float64)
+
+    def bytes_in(self, flow: int, spans_ns: Ints) -> float:
+        """Bytes over an (n, 2) array of spans."""
+        return float(np.sum(self.bytes_by(flow, spans_ns[:, 1]) - self.bytes_by(flow, spans_ns[:, 0])))
+
+    def steps(self) -> tuple[Ints, Floats]:
+        """(edges, total bit/s in each step), for drawing."""
+        return self.edges_ns, self.rates.sum(axis=1)
+
+
+def ideal(
+    scenario: Scenario, topology: Topology, flows: Sequence[Flow], faults: Sequence[Fault], t0_ns: int, end_ns: int, mode: str
+) -> Ideal:
+    """Rates from `t0_ns` to `end_ns` in fluid mode `free` or `equal_planes`."""
+    spans = [(t0_ns + flow.start_ns, end_ns if flow.stop_ns is None else min(end_ns, t0_ns + flow.stop_ns)) for flow in flows]
+    moments = {t0_ns, end_ns}
+    moments.update(moment for span in spans for moment in span)
+    for fault in faults:
+        moments.add(fault.start_ns)
+        moments.add(fault.end_ns if fault.end_ns is not None else end_ns)
+    edges = sorted(moment for moment in moments if t0_ns <= moment <= end_ns)
+    rates = np.zeros((len(edges) - 1, len(flows)))
+    known: dict[tuple[tuple[int, ...], frozenset[str]], tuple[float, ...]] = {}
+    for step, (start, stop) in enumerate(pairwise(edges)):
+        active = tuple(index for index, span in enumerate(spans) if span[0] <= start and stop <= span[1])
+        held = (fault for fault in faults if fault.start_ns <= start and (fault.end_ns is None or stop <= fault.end_ns))
+        dead = frozenset(name for fault in held for name in fault.dead)
+        if (active, dead) not in known:
+            known[active, dead] = ideal_rates(
+                topology,
+                scenario.links,
+                [(flows[index].source, flows[index].target) for index in active],
+                dead,
+                payload=scenario.transport.payload,
+                header_bytes=HEADER_BYTES,
+                mode="free" if mode == "free" else "equal_planes",
+            )
+        rates[step, list(active)] = known[active, dead]
+    widths = np.diff(np.array(edges, dtype=np.int64)) / NS
+    cumulative = np.vstack([np.zeros((1, len(flows))), np.cumsum(rates * widths[:, None] / 8, axis=0)])
+    return Ideal(np.array(edges, dtype=np.int64), rates, cumulative)

@@ -1,0 +1,28 @@
+"""Fairness: each flow against its own ideal share (`flow_goodput_ratio_*`), and Jain's index over those ratios."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.arrays import percentile
+from analysis.metrics.goodput import flow_rates
+from analysis.view import View
+
+
+def measure(view: View) -> dict[str, float]:
+    if "packets" in view.run.missing or not view.flows:
+        return {}
+    rates = flow_rates(view)
+    usable = rates.ideal > 0  # False for NaN: the flow was not active, or its receiver never recorded
+    if not np.any(usable):
+        return {}
+    ratios = rates.placed[usable] / rates.ideal[usable]
+    found = {
+        "flow_goodput_ratio_min": float(np.min(ratios)),
+        "flow_goodput_ratio_p50": percentile(ratios, 0.5),
+        "flow_goodput_ratio_max": float(np.max(ratios)),
+    }
+    squares = float(np.sum(ratios**2))
+    if squares > 0:
+        found["jain_index"] = float(np.sum(ratios)) ** 2 / (len(ratios) * squares)
+    return found

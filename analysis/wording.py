@@ -1,0 +1,95 @@
+"""Numbers and scenarios in words, as the report prints them. Pure text; no HTML."""
+
+from __future__ import annotations
+
+import math
+
+from testbed.model.scenario import FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.topology import host_name
+
+_RATES = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
+_TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "\u00b5s"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def rate(bps: float) -> str:
+    return _scaled(bps, _RATES, "bit/s")
+
+
+def span(ns: float) -> str:
+    """A length of time with three significant digits."""
+    return _scaled(ns, _TIMES, "ns")
+
+
+def size(count: float) -> str:
+    return _scaled(count, _SIZES, "bytes")
+
+
+def number(value: float | None) -> str:
+    """For tables: whole numbers with thin thousands, others with four significant digits, a dash for what is not known."""
+    if value is None:
+        return "\u2013"
+    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) >= 1000):
+        return f"{int(value):,}".replace(",", "\u202f")
+    return f"{value:.4g}"
+
+
+def _scaled(value: float, units: tuple[tuple[int, str], ...], smallest: str) -> str:
+    for factor, unit in units:
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.3g} {smallest}"
+
+
+def fabric(scenario: Scenario) -> str:
+    t, links = scenario.topology, scenario.links
+    delays = sorted(set(links.delay_ns))
+    delay = span(delays[0]) if len(delays) == 1 else f"{span(delays[0])} to {span(delays[-1])} (by plane)"
+    uplinks = f", T0-T1 links {rate(links.fabric_rate_bps)}" if links.fabric_rate_bps != links.rate_bps else ""
+    return (
+        f"{t.hosts} hosts in {t.t0_groups} T0 group{'s' if t.t0_groups != 1 else ''} of {t.hosts_per_t0}, one port in each of "
+        f"{t.planes} planes; {t.t1_per_plane} T1s per plane. Host links {rate(links.rate_bps)}{uplinks}; "
+        f"{delay} propagation one way, host to host; MTU {links.mtu} bytes."
+    )
+
+
+def switches(scenario: Scenario, frame_bytes: int) -> str:
+    s = scenario.switch
+    ecn = f"ECN from {s.ecn_min_bytes / frame_bytes:.3g} to {s.ecn_max_bytes / frame_bytes:.3g} frames" if s.ecn else "no ECN"
+    limits = f"{s.trim_bytes / frame_bytes:.3g} frames ({s.trim_last_hop_bytes / frame_bytes:.3g} on the last hop)"
+    full = f"trimming beyond {limits}" if s.trimming else f"packets dropped beyond {limits}"
+    return f"{ecn[0].upper()}{ecn[1:]}, {full}. Routing: {scenario.routing.value}, static."
+
+
+def transport(scenario: Scenario, window_frames: int) -> str:
+    t = scenario.transport
+    return (
+        f"{t.kind.value.upper()} with policy {t.policy}, payload {t.payload} bytes, at most {t.evs} EVs per destination, "
+        f"congestion control {t.cc}, window {window_frames} frames per destination, probes {'on' if t.probes else 'off'}."
+    )
+
+
+def workload(spec: WorkloadSpec) -> str:
+    message = f"{size(spec.message)} messages, {spec.depth} outstanding per flow"
+    if spec.kind is WorkloadKind.STREAM and spec.source is not None and spec.target is not None:
+        return f"Stream from {host_name(spec.source)} to {host_name(spec.target)}: {message}."
+    across = " of another T0 group" if spec.cross_group else ""
+    return f"Permutation: each of {len(spec.hosts)} hosts sends to one other{across}; {message}."
+
+
+def fault(spec: FaultSpec) -> str:
+    length = f"for {span(spec.for_ns)}" if spec.for_ns is not None else "to the end"
+    way = "" if spec.direction == "both" else f", {spec.direction} only"
+    return f"At {span(spec.at_ns)}: {spec.action.value} of {_links(spec.link)} {length}{way}."
+
+
+def _links(selector: LinkSelector) -> str:
+    if selector.ends is not None:
+        return f"the link {':'.join(selector.ends)}"
+    words = [f"{selector.count} seeded random" if selector.count is not None else "every"]
+    words.append(f"{selector.tier or ''} link{'s' if (selector.count or 2) != 1 else ''}".strip())
+    if selector.plane is not None:
+        words.append(f"of plane {selector.plane}")
+    if selector.switch is not None:
+        words.append(f"at {selector.switch}")
+    return " ".join(words)

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Everything a bare Debian 12 or Ubuntu 24.04 needs: distribution packages, the virtual environment .venv, the port program.
+# Run as root or with sudo. Says nothing when all is well; the second run only compares a stamp.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+# What each is for: iproute2 links, routes, queues; mininet its mnexec helper; iptables the delay line; clang, libbpf-dev,
+# libc6-dev and linux-libc-dev the port program; the rest baselines, captures and the environment.
+packages=(
+  bash ca-certificates clang ethtool iperf3 iproute2 iptables libbpf-dev libc6-dev linux-libc-dev
+  mininet python3 python3-venv tcpdump util-linux
+)
+wanted_if_available=(bpftool)
+tools=(clang ethtool ip ip6tables-restore iperf3 mnexec tc tcpdump unshare)
+python=/usr/bin/python3
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+fail() {
+  echo "setup.sh: $*" >&2
+  exit 1
+}
+
+run() { # description, command...: quiet, and everything it said when it fails
+  local what=$1
+  shift
+  "$@" >"$log" 2>&1 || {
+    cat "$log" >&2
+    fail "$what failed (see above)"
+  }
+}
+
+as_root() {
+  if [[ $(id -u) -eq 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    fail "installing packages needs root: run it as root, or install sudo"
+  fi
+}
+
+not_installed() {
+  local package
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || echo "$package"
+  done
+}
+
+install_packages() {
+  command -v apt-get >/dev/null || fail "needs apt-get (Debian 12, Ubuntu 24.04); elsewhere install yourself: ${packages[*]}"
+  local absent
+  mapfile -t absent < <(not_installed "${packages[@]}")
+  ((${#absent[@]})) || return 0
+  run "apt-get update" as_root apt-get -qq update
+  local package
+  for package in "${wanted_if_available[@]}"; do
+    [[ $(apt-cache policy "$package" 2>/dev/null) == *"Candidate: "[0-9v]* ]] && absent+=("$package")
+  done
+  run "apt-get install ${absent[*]}" \
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "${absent[@]}"
+}
+
+make_environment() {
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "needs Python 3.11 or later at $python"
+  [[ -x .venv/bin/python ]] || run "python3 -m venv" "$python" -m venv --clear .venv
+  local pip=(.venv/bin/python -m pip --quiet --disable-pip-version-check --no-input)
+  run "pip install" "${pip[@]}" install -r requirements-dev.txt
+  # Mininet imports distutils, which Python 3.12 no longer has; setuptools brings it.
+  .venv/bin/python -c 'import distutils' 2>/dev/null || run "pip install setuptools" "${pip[@]}" install 'setuptools==80.9.0'
+}
+
+stamp() { # changes with anything that a new run of this script would act on
+  cat setup.sh requirements.txt requirements-dev.txt <("$python" --version) | sha256sum
+}
+
+tools_present() {
+  local tool
+  for tool in "${tools[@]}"; do
+    command -v "$tool" >/dev/null || return 1
+  done
+}
+
+PATH=$PATH:/usr/sbin:/sbin
+if [[ -f .venv/.stamp && $(<.venv/.stamp) == "$(stamp)" ]] && tools_present; then
+  exit 0
+fi
+install_packages
+make_environment
+run "compiling the port program" .venv/bin/python -m testbed.fabric.bpf.build
+tools_present || fail "still not on PATH after installing: $(for t in "${tools[@]}"; do command -v "$t" >/dev/null || echo -n "$t "; done)"
+stamp >.venv/.stamp

@@ -1,0 +1,146 @@
+"""What the kernel must hold, node by node: addresses, neighbours and routes by interface index. Pure; from testbed.model.
+
+The same objects are what `srv6.read` returns, so a read-back is a comparison of sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv6Address, IPv6Network
+
+from testbed.model import usid
+from testbed.model.topology import Link, Port, Topology
+
+LOOPBACK = 1
+# The SIDs of a switch live on a private veth pair: a SID bound to a port dies with it, and one bound to `lo` forwards nothing.
+SID_DEVICE, SID_DEVICE_INDEX = "sid0", 2
+SID_PEER, SID_PEER_INDEX = "sid1", 3
+
+
+class RouteKind(StrEnum):
+    UNICAST = "unicast"
+    BLACKHOLE = "blackhole"
+    UN = "seg6local End flavors next-csid"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Flavor:
+    """The NEXT-C-SID lengths in bits. A uN route has exactly the plan's; a plain End has none."""
+
+    block_bits: int = usid.BLOCK_BITS
+    node_function_bits: int = usid.USID_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`device` is an ifindex, 0 for a blackhole. `gateway` is the neighbour's link-local next hop."""
+
+    prefix: IPv6Network
+    kind: RouteKind
+    device: int
+    gateway: IPv6Address | None = None
+    flavor: Flavor | None = None
+
+    def __str__(self) -> str:
+        parts = [str(self.prefix), str(self.kind)]
+        if self.flavor is not None:
+            parts.append(f"lblen {self.flavor.block_bits} nflen {self.flavor.node_function_bits}")
+        if self.gateway is not None:
+            parts.append(f"via {self.gateway}")
+        if self.device:
+            parts.append(f"dev #{self.device}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    address: IPv6Address
+    device: int
+    mac: bytes
+
+    def __str__(self) -> str:
+        return f"neighbour {self.address} {self.mac.hex(':')} dev #{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    address: IPv6Address
+    device: int
+
+    def __str__(self) -> str:
+        return f"address {self.address} dev #{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """Everything static in one node. `ports` are its links' ends in number order."""
+
+    node: str
+    is_host: bool
+    ports: tuple[tuple[Port, Link], ...]
+    routes: frozenset[Route]
+    neighbours: frozenset[Neighbour]
+    addresses: frozenset[Address]
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Every interface that must be up, `lo` aside."""
+        ports = tuple(port.ifindex for port, _ in self.ports)
+        return ports if self.is_host else (SID_DEVICE_INDEX, SID_PEER_INDEX, *ports)
+
+    def of_device(self, ifindex: int) -> tuple[set[Route], set[Neighbour], set[Address]]:
+        """The part that hangs on one port: what the kernel forgets when that port is downed on its own side."""
+        return (
+            {route for route in self.routes if route.device == ifindex},
+            {neighbour for neighbour in self.neighbours if neighbour.device == ifindex},
+            {address for address in self.addresses if address.device == ifindex},
+        )
+
+
+def mac_of(ifindex: int) -> bytes:
+    """A fixed, locally administered MAC from the fabric-wide interface index."""
+    return b"\x02\x00" + ifindex.to_bytes(4, "big")
+
+
+def next_hop(ifindex: int) -> IPv6Address:
+    """The link-local next hop that stands for the port with this index; nobody resolves it, a permanent neighbour does."""
+    return IPv6Address((0xFE80 << 112) | ifindex)
+
+
+def build(topology: Topology) -> dict[str, NodePlan]:
+    """Every node's plan, hosts first."""
+    ports: dict[str, list[tuple[Port, Link]]] = {name: [] for name in (*topology.hosts, *topology.switches)}
+    for link in topology.links:
+        ports[link.lower.node].append((link.lower, link))
+        ports[link.upper.node].append((link.upper, link))
+    for ends in ports.values():
+        ends.sort(key=lambda end: end[0].number)
+    plans: dict[str, NodePlan] = {}
+    for host, host_table in usid.host_tables(topology).items():
+        peers = _peers(host, ports[host])
+        routes = {_towards(route, peers) for route in host_table.planes}
+        addresses = {Address(sid, peers[port][0].ifindex) for port, sid in host_table.sids}
+        addresses.add(Address(host_table.inner, LOOPBACK))
+        plans[host] = NodePlan(host, True, tuple(ports[host]), frozenset(routes), _neighbours(peers), frozenset(addresses))
+    for switch, table in usid.switch_tables(topology).items():
+        peers = _peers(switch, ports[switch])
+        routes = {_towards(route, peers) for route in table.neighbours}
+        routes.add(Route(table.own, RouteKind.UN, SID_DEVICE_INDEX, flavor=Flavor()))
+        routes.add(Route(table.blackhole, RouteKind.BLACKHOLE, 0))
+        plans[switch] = NodePlan(switch, False, tuple(ports[switch]), frozenset(routes), _neighbours(peers), frozenset())
+    return plans
+
+
+def _peers(node: str, ends: list[tuple[Port, Link]]) -> dict[str, tuple[Port, Port]]:
+    """{own port name: (own port, far port)}."""
+    return {port.name: (port, link.upper if link.lower.node == node else link.lower) for port, link in ends}
+
+
+def _neighbours(peers: dict[str, tuple[Port, Port]]) -> frozenset[Neighbour]:
+    return frozenset(Neighbour(next_hop(far.ifindex), here.ifindex, mac_of(far.ifindex)) for here, far in peers.values())
+
+
+def _towards(route: usid.NeighbourRoute, peers: dict[str, tuple[Port, Port]]) -> Route:
+    here, far = peers[route.port]
+    return Route(route.prefix, RouteKind.UNICAST, here.ifindex, next_hop(far.ifindex))

@@ -1,0 +1,173 @@
+"""Each port's shaper: TBF at the link's rate over pfifo_fast's strict bands, behind the port program.
+
+TBF charges `overhead` per frame by itself (its `overhead` parameter), so shaper, virtual queue and ideal count the same
+bytes. The bucket holds one full frame, so an isolated frame is not delayed, plus a slack that covers the timer's lateness:
+a wake-up that comes later than the slack loses rate for ever. Half a frame at low rates and 1 ms at high ones was enough
+with both cores busy; more would only blur the queue (the virtual queue has no bucket, so the two differ by the burst).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import KernelError
+from testbed.fabric.netlink import Netlink, attributes
+from testbed.fabric.plan import NodePlan
+from testbed.model.codepoints import Dscp
+from testbed.model.scenario import LinkSpec, SwitchSpec
+from testbed.model.topology import Link, Port, Tier
+
+ETHERNET_BYTES = 14
+SLACK_NS = 1_000_000
+NS_PER_S = 1_000_000_000
+# Without a `trim` limit in force (not trimmable, trimming off) data is dropped at this multiple of it: UEC's advice is 2 to
+# 5 BDP (mrc-facts 3.6) and the default trim threshold is a third of the reference BDP of 24 frames.
+DROP_PER_TRIM = 6
+CONTROL_HEADROOM_FRAMES = 16
+# A host's own port never marks or trims; it only must not grow without bound.
+HOST_LIMIT_FRAMES = 512
+SMALLEST_FRAME = 128  # charged bytes of the smallest frame that matters when bytes become packets
+
+RTM_GETQDISC = 38
+_TCA_KIND, _TCA_OPTIONS = 1, 2
+_TBF_PARMS, _TBF_RATE64 = 1, 4
+_TICK_NS = 64  # of the kernel's packet scheduler clock (PSCHED_SHIFT 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaper:
+    """One port's TBF. Rate in bit/s; bytes are charged bytes."""
+
+    rate_bps: int
+    burst: int
+    overhead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """One port's virtual-queue settings, member by member of `struct port_settings` in port.h."""
+
+    rate: int
+    limit: int
+    control_limit: int
+    trim: int
+    ecn_min: int
+    ecn_max: int
+    overhead: int
+    trim_size: int
+    trim_dscp: int
+
+
+def full_frame(links: LinkSpec) -> int:
+    """Charged bytes of the largest frame."""
+    return links.mtu + ETHERNET_BYTES + links.overhead_bytes
+
+
+def rate_of(link: Link, links: LinkSpec) -> int:
+    return links.rate_bps if link.tier is Tier.NIC_T0 else links.fabric_rate_bps
+
+
+def shaper(link: Link, links: LinkSpec) -> Shaper:
+    rate, frame = rate_of(link, links), full_frame(links)
+    slack = max(frame // 2, rate * SLACK_NS // (8 * NS_PER_S))
+    return Shaper(rate, frame + slack, links.overhead_bytes)
+
+
+def thresholds(port: Port, link: Link, links: LinkSpec, switch: SwitchSpec) -> Thresholds:
+    """What the port program does at `port`: a host's port only shapes, the last hop has no ECN and its own trim codepoint."""
+    frame = full_frame(links)
+    rate = rate_of(link, links) // 8
+    headroom = CONTROL_HEADROOM_FRAMES * frame
+    if link.tier is Tier.NIC_T0 and port is link.lower:
+        limit = HOST_LIMIT_FRAMES * frame
+        return Thresholds(rate, limit, limit + headroom, 0, 0, 0, links.overhead_bytes, 0, 0)
+    last_hop = link.tier is Tier.NIC_T0
+    trim = switch.trim_last_hop_bytes if last_hop else switch.trim_bytes
+    limit = DROP_PER_TRIM * trim or HOST_LIMIT_FRAMES * frame
+    ecn = switch.ecn and not last_hop
+    return Thresholds(
+        rate=rate,
+        limit=limit,
+        control_limit=limit + headroom,
+        trim=trim if switch.trimming else 0,
+        ecn_min=switch.ecn_min_bytes if ecn else 0,
+        ecn_max=switch.ecn_max_bytes if ecn else 0,
+        overhead=links.overhead_bytes,
+        trim_size=switch.trim_size,
+        trim_dscp=Dscp.TRIMMED_LASTHOP if last_hop else Dscp.TRIMMED,
+    )
+
+
+def band_packets(links: LinkSpec, switch: SwitchSpec) -> int:
+    """Packets that each pfifo_fast band must hold so that the virtual queue, never the band, decides a drop."""
+    frame = full_frame(links)
+    trim = max(switch.trim_bytes, switch.trim_last_hop_bytes)
+    return max(1000, (DROP_PER_TRIM * trim + CONTROL_HEADROOM_FRAMES * frame) // SMALLEST_FRAME)
+
+
+def lines(plan: NodePlan, links: LinkSpec, pins: Path) -> list[str]:
+    """`tc -batch` lines for every port of a node: shaper, bands, port program in both directions."""
+    found: list[str] = []
+    for port, link in plan.ports:
+        tbf = shaper(link, links)
+        # TBF insists on a limit, but with a child of its own the child's length is what counts.
+        # The kernel adds the overhead to the burst too.
+        settings = (
+            f"rate {tbf.rate_bps}bit burst {tbf.burst - tbf.overhead} limit {max(tbf.burst, 1 << 20)} overhead {tbf.overhead}"
+        )
+        found += [
+            f"qdisc add dev {port.name} root handle 1: tbf {settings}",
+            f"qdisc add dev {port.name} parent 1:1 handle 2: pfifo_fast",
+            f"qdisc add dev {port.name} clsact",
+            f"filter add dev {port.name} egress prio 1 handle 1 bpf da object-pinned {pins}/egress",
+            f"filter add dev {port.name} ingress prio 1 handle 1 bpf da object-pinned {pins}/ingress",
+        ]
+    return found
+
+
+def problems(plan: NodePlan, links: LinkSpec, link: Netlink) -> list[str]:
+    """Read every shaper back (pitfall H-04): where rate, burst or overhead is not what was asked, as "node: what"."""
+    found: list[str] = []
+    actual = read(link)
+    for port, wire in plan.ports:
+        wanted, there = shaper(wire, links), actual.get(port.ifindex)
+        if there is None:
+            found.append(f"{plan.node}: {port.name} has no shaper at its root")
+        elif not _same(wanted, there):
+            found.append(f"{plan.node}: {port.name}: asked for {wanted}, the kernel has {there}")
+    return found
+
+
+def _same(wanted: Shaper, there: Shaper) -> bool:
+    """Equal to what the kernel's units can hold: whole bytes per second and scheduler ticks."""
+    tolerance = max(2, wanted.rate_bps * _TICK_NS // NS_PER_S)
+    same_rate = there.rate_bps == wanted.rate_bps // 8 * 8
+    return same_rate and there.overhead == wanted.overhead and abs(there.burst - wanted.burst) <= tolerance
+
+
+def check(plan: NodePlan, links: LinkSpec, link: Netlink) -> None:
+    """Raises KernelError with every difference."""
+    found = problems(plan, links, link)
+    if found:
+        raise KernelError(plan.node, "queue read-back", "; ".join(found))
+
+
+def read(link: Netlink) -> dict[int, Shaper]:
+    """Every TBF in the namespace by ifindex."""
+    found: dict[int, Shaper] = {}
+    for body in link.dump(RTM_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0), "read queues"):
+        values = attributes(body, 20)
+        if bytes(values[_TCA_KIND]).rstrip(b"\0") != b"tbf":
+            continue
+        options = attributes(values[_TCA_OPTIONS])
+        # struct tc_tbf_qopt: two tc_ratespec (cell_log, linklayer, overhead, cell_align, mpu, rate), limit, buffer, mtu
+        parms = options[_TBF_PARMS]
+        overhead, rate = struct.unpack_from("=xxHxxxxI", parms)
+        buffer_ticks = struct.unpack_from("=I", parms, 28)[0]
+        if _TBF_RATE64 in options:
+            rate = struct.unpack("=Q", options[_TBF_RATE64])[0]
+        burst = buffer_ticks * _TICK_NS * rate // NS_PER_S
+        found[struct.unpack_from("=i", body, 4)[0]] = Shaper(rate * 8, burst, overhead)
+    return found

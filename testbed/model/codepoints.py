@@ -1,0 +1,38 @@
+"""DSCP and ECN codepoints of the outer header, the one table that endpoints and switches share.
+
+Values are operator-chosen; these are the ones the open emulators use (mrc-facts 3.6). The eBPF program gets them as
+compile-time definitions from here, so there is no second copy.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Dscp(IntEnum):
+    """Six-bit DSCP. CONTROL and the two TRIMMED values travel in the high-priority class, the rest in the data class."""
+
+    NO_TRIM = 0
+    TRIMMABLE = 4
+    TRIMMABLE_RETX = 8
+    TRIMMED = 12
+    TRIMMED_LASTHOP = 16
+    CONTROL = 46
+
+
+class Ecn(IntEnum):
+    """Two-bit ECN field (RFC 3168)."""
+
+    NOT_ECT = 0
+    ECT1 = 1
+    ECT0 = 2
+    CE = 3
+
+
+HIGH_PRIORITY: frozenset[Dscp] = frozenset({Dscp.CONTROL, Dscp.TRIMMED, Dscp.TRIMMED_LASTHOP})
+MAY_BE_TRIMMED: frozenset[Dscp] = frozenset({Dscp.TRIMMABLE, Dscp.TRIMMABLE_RETX})
+
+
+def traffic_class(dscp: Dscp, ecn: Ecn = Ecn.NOT_ECT) -> int:
+    """The IPv6 traffic class octet."""
+    return dscp << 2 | ecn

@@ -1,0 +1,99 @@
+"""Scenario and topology -> the plan each host process is given. Pure: the same scenario and seed give the same plans."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.model import timing, usid
+from testbed.model.flows import Flow
+from testbed.model.paths import Path as FabricPath
+from testbed.model.paths import choose, paths
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Tier, Topology, host_name
+
+HostPlan = dict[str, Any]
+
+
+def host_plans(scenario: Scenario, topology: Topology, flows: Sequence[Flow], records: Path) -> list[HostPlan]:
+    """One plan per host that takes part in a flow, in host order. `records` is where each gets its own folder."""
+    hosts = sorted({host for flow in flows for host in (flow.source, flow.target)})
+    return [_host_plan(scenario, topology, flows, records, host) for host in hosts]
+
+
+def chosen_paths(scenario: Scenario, topology: Topology, source: int, target: int) -> tuple[FabricPath, ...]:
+    """The paths `source` sprays over towards `target`: seeded per ordered pair, so that adding a flow changes no other."""
+    rng = random.Random(f"{scenario.seed}:{source}:{target}")
+    return choose(paths(topology, source, target), scenario.transport.evs, rng)
+
+
+def _host_plan(scenario: Scenario, topology: Topology, flows: Sequence[Flow], records: Path, host: int) -> HostPlan:
+    name = host_name(host)
+    mine = [flow for flow in flows if host in (flow.source, flow.target)]
+    peers = sorted({flow.target if flow.source == host else flow.source for flow in mine})
+    return {
+        "host": name,
+        "index": host,
+        "seed": scenario.seed,
+        "records": str(records / name),
+        "inner": str(usid.inner_address(host)),
+        "ports": _ports(scenario, topology, host),
+        "overhead_bytes": scenario.links.overhead_bytes,
+        "interval_ns": scenario.measure.interval_ns,
+        "transport": _transport(scenario),
+        "peers": [_peer(scenario, topology, host, peer) for peer in peers],
+        "flows": [_flow(flow) for flow in mine],
+    }
+
+
+def _ports(scenario: Scenario, topology: Topology, host: int) -> list[dict[str, Any]]:
+    links = [link for link in topology.links if link.tier is Tier.NIC_T0 and link.lower.node == host_name(host)]
+    return [
+        {
+            "plane": link.plane,
+            "interface": link.lower.name,
+            "rate_bps": scenario.links.rate_bps,
+            "sid": str(usid.host_sid(link.plane, host)),
+        }
+        for link in links
+    ]
+
+
+def _transport(scenario: Scenario) -> dict[str, Any]:
+    spec = scenario.transport
+    return {
+        "kind": spec.kind.value,
+        "payload": spec.payload,
+        "policy": spec.policy,
+        "window_bytes": timing.window_bytes(scenario),
+        "sack_bytes": spec.sack_bytes,
+        "probes": spec.probes,
+        "reshuffle": spec.reshuffle,
+        "active_evs": spec.active_evs,
+        "rtt_base_ns": timing.rtt_base_ns(scenario),
+    }
+
+
+def _peer(scenario: Scenario, topology: Topology, host: int, peer: int) -> dict[str, Any]:
+    found = chosen_paths(scenario, topology, host, peer)
+    return {
+        "host": host_name(peer),
+        "index": peer,
+        "inner": str(usid.inner_address(peer)),
+        "paths": [{"ev": path.ev, "plane": path.plane, "address": str(path.address)} for path in found],
+    }
+
+
+def _flow(flow: Flow) -> dict[str, Any]:
+    return {
+        "flow": flow.id,
+        "source": host_name(flow.source),
+        "target": host_name(flow.target),
+        "message": flow.message,
+        "depth": flow.depth,
+        "start_ns": flow.start_ns,
+        "stop_ns": flow.stop_ns,
+        "job": flow.job,
+    }

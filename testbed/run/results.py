@@ -1,0 +1,146 @@
+"""A results folder: `<out>/<name>/<UTC time>-s<seed>/`, its manifest, the `latest` link and who owns the files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import Problem, RunError, ScenarioError
+
+SCHEMA = 1
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsFolder:
+    """The paths of one run. `raw` and `live` (the runner's own raw records) go once the tables are complete."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def raw(self) -> Path:
+        return self.path / "raw"
+
+    @property
+    def live(self) -> Path:
+        return self.raw / "run"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def outcome(self) -> Path:
+        """What the part of the run inside the sandbox reports to the part outside."""
+        return self.live / "outcome.json"
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+
+    def read_manifest(self) -> Manifest:
+        manifest: Manifest = json.loads((self.path / "manifest.json").read_text())
+        return manifest
+
+    def drop_raw(self) -> None:
+        shutil.rmtree(self.raw, ignore_errors=True)
+
+
+def create(out: Path, name: str, seed: int, now: datetime | None = None) -> ResultsFolder:
+    """Make the folder and point `latest` at it. ScenarioError when the place cannot be written, RunError when it is full."""
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+    parent = out.absolute() / name
+    made = _missing_parents(parent)
+    folder: ResultsFolder | None = None
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = ResultsFolder(_new_directory(parent, f"{stamp}-s{seed}"))
+        folder.live.mkdir(parents=True)
+        folder.logs.mkdir()
+        _reserve(folder.path)
+        _point_latest(folder)
+    except OSError as error:
+        if folder is not None:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        for directory in made:
+            if directory.is_dir() and not any(directory.iterdir()):
+                directory.rmdir()
+        raise refused(parent, error) from error
+    return folder
+
+
+def refused(place: Path, error: OSError) -> ScenarioError | RunError:
+    """The error to raise for an `OSError` on the results folder: a full disk is the run's trouble, a bad place the caller's."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+        return RunError(f"{place}: cannot write results: {error.strerror}")
+    return ScenarioError([Problem("--out", 0, "", f"cannot write results to {place}: {error.strerror}")])
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def give_to_caller(folder: ResultsFolder, out: Path) -> None:
+    """Through sudo, the files belong to the user who typed it, and so do the folders made for them under `out`."""
+    if os.geteuid() != 0 or "SUDO_UID" not in os.environ:
+        return
+    uid, gid = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1"))
+    for parent in (out.absolute(), folder.path.parent):
+        if parent.stat().st_uid == 0 and parent.parent.stat().st_uid == uid:
+            os.chown(parent, uid, gid)
+    os.chown(folder.path.parent / "latest", uid, gid, follow_symlinks=False)
+    for directory, _, files in os.walk(folder.path):
+        os.chown(directory, uid, gid)
+        for name in files:
+            os.chown(Path(directory) / name, uid, gid, follow_symlinks=False)
+
+
+def _missing_parents(path: Path) -> list[Path]:
+    """The directories that `mkdir -p path` would make, deepest first."""
+    return [directory for directory in (path, *path.parents) if not directory.exists()]
+
+
+def _new_directory(parent: Path, name: str) -> Path:
+    """Two runs of one scenario and seed may start in one second: the second one gets `-2`."""
+    for attempt in range(1, 100):
+        path = parent / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(errno.EEXIST, "a hundred runs in one second", str(parent / name))
+
+
+def _reserve(path: Path) -> None:
+    """A disk without room for a few blocks is refused before the fabric is built, not in mid-run."""
+    probe = path / ".room"
+    try:
+        probe.write_bytes(bytes(1 << 20))
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _point_latest(folder: ResultsFolder) -> None:
+    link = folder.path.parent / f".latest-{folder.run_id}"
+    link.symlink_to(folder.path.name)
+    link.replace(folder.path.parent / "latest")

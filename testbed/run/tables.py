@@ -1,0 +1,271 @@
+"""One results table after the other, from raw rows (columns and units: analysis.tables). Vectorised.
+
+Tolerates what an interrupted or killed run leaves: absent files, half records, sender rows whose arrival is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from testbed.model.paths import PLANE_SHIFT
+from testbed.model.topology import Topology, t0_name, t1_name
+from testbed.run import match
+from testbed.run.records import read
+from testbed.run.telemetry import COUNTERS, CPU_WHO, LEVELS
+
+# Codes of the raw records, in order; tests/unit/test_run_tables.py holds them against the transport's own.
+FATES = ("unknown", "acknowledged", "trimmed", "lost")
+REASONS = ("", "later_same_path", "reorder_window", "rto", "probe", "port_down")
+EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED", "UNKNOWN")
+EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow")
+ROLES = ("sender", "receiver")
+OK, CORRUPT = 1, 2  # a message's verdict
+CE, DUPLICATE, TRIMMED = 1, 2, 8 | 16  # the receiver's flags
+
+Connection = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the tables are made from. `delay_ns`: the smallest one-way delay of the fabric; `cores` of the machine."""
+
+    raw: Path
+    topology: Topology
+    connections: list[Connection]
+    delay_ns: int
+    cores: int
+
+    @property
+    def live(self) -> Path:
+        """The runner's own records."""
+        return self.raw / "run"
+
+    def every(self, name: str) -> pd.DataFrame | None:
+        """One raw table of all hosts, with a `host` column; None when there is not a single row."""
+        frames = []
+        for host in self.topology.hosts:
+            rows = read(self.raw / host / f"{name}.rec")
+            if rows is not None and len(rows):
+                frames.append(_frame(rows).assign(host=host))
+        return pd.concat(frames, ignore_index=True) if frames else None
+
+
+def packets(source: Source) -> pd.DataFrame:
+    """Sender rows joined with what the receiver saw of each."""
+    sent = _with_flow(source.every("packets"), source.connections, "host")
+    if sent is None:
+        return pd.DataFrame()
+    got = _with_flow(source.every("received"), source.connections, "peer")
+    arrival = match.arrivals(sent, got, source.delay_ns)
+    seen = arrival >= 0
+    flags = np.zeros(len(sent), dtype=np.int64)
+    placed = np.zeros(len(sent), dtype=np.int64)
+    if got is not None:
+        flags[seen] = got["flags"].to_numpy()[arrival[seen]]
+        placed[seen] = got["placed_ns"].to_numpy()[arrival[seen]]
+    whole = seen & (flags & TRIMMED == 0)
+    fate = np.asarray(FATES, dtype=object)[sent["fate"].to_numpy()]
+    marked = (sent["marked"].to_numpy() != 0) | (flags & CE != 0)
+    fate[(fate == "acknowledged") & marked] = "marked"
+    ev = sent["ev"].to_numpy().astype(np.int64)
+    return pd.DataFrame(
+        {
+            "host": _category(sent["host"]),
+            "peer": _category(sent["peer"]),
+            "flow": sent["flow"].astype("int64"),
+            "qp": sent["qp"].astype("int64"),
+            "psn": sent["psn"].astype("int64"),
+            "ev": ev,
+            "plane": ev >> PLANE_SHIFT,
+            "path": _category(_path_names(sent, source.topology)),
+            "bytes": sent["bytes"].astype("int64"),
+            "sent_ns": sent["sent_ns"],
+            "fate_ns": _nullable(sent["fate_ns"].to_numpy(), sent["fate_ns"].to_numpy() != 0),
+            "placed_ns": _nullable(placed, whole),
+            "fate": _category(fate),
+            "reason": _category(np.asarray(REASONS, dtype=object)[sent["reason"].to_numpy()]),
+            "retransmission": sent["retransmission"].to_numpy() != 0,
+            "duplicate": whole & (flags & DUPLICATE != 0),
+        }
+    ).sort_values("sent_ns", ignore_index=True)
+
+
+def messages(source: Source) -> pd.DataFrame:
+    """One row per message from its two ends. `ok` needs both: checked at the receiver, completed at the sender."""
+    rows = source.every("messages")
+    if rows is None:
+        return pd.DataFrame()
+    of_flow = pd.DataFrame(source.connections).set_index("flow")
+    ends = [rows[rows["role"] == role].set_index(["flow", "message"]) for role in (0, 1)]
+    both = ends[0].join(ends[1], how="outer", lsuffix="_sent", rsuffix="_got").reset_index()
+    times = {name: _int(both[name]) for name in ("start_ns_sent", "end_ns_sent", "end_ns_got")}
+    verdict = _int(both["verdict_got"])
+    corrupt = (verdict == CORRUPT) | (_int(both["verdict_sent"]) == CORRUPT)
+    ok = (verdict == OK) & (times["end_ns_sent"] > 0)
+    return pd.DataFrame(
+        {
+            "flow": both["flow"].astype("int64"),
+            "job": _category(both["flow"].map(of_flow["job"])),
+            "host": _category(both["flow"].map(of_flow["host"])),
+            "peer": _category(both["flow"].map(of_flow["peer"])),
+            "message": both["message"].astype("int64"),
+            "bytes": both["bytes_sent"].fillna(both["bytes_got"]).astype("int64"),
+            "post_ns": _nullable(times["start_ns_sent"], times["start_ns_sent"] > 0),
+            "complete_ns": _nullable(times["end_ns_sent"], times["end_ns_sent"] > 0),
+            "checked_ns": _nullable(times["end_ns_got"], times["end_ns_got"] > 0),
+            "verdict": _category(np.select([corrupt, ok], ["corrupt", "ok"], "incomplete").astype(object)),
+        }
+    )
+
+
+def events(source: Source) -> pd.DataFrame:
+    """The runner's faults and every host's EV state changes, in order of time."""
+    frames = []
+    faults = _json_lines(source.live / "events.jsonl")
+    if faults:
+        frames.append(pd.DataFrame(faults))
+    states = source.every("ev_states")
+    if states is not None:
+        ev = states["ev"].to_numpy().astype(np.int64)
+        names = np.asarray(EV_STATES, dtype=object)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "t_ns": states["t_ns"],
+                    "kind": "ev_state",
+                    "host": states["host"],
+                    "peer": [source.topology.hosts[peer] for peer in states["peer"]],
+                    "ev": ev,
+                    "plane": ev >> PLANE_SHIFT,
+                    "before": names[states["before"].to_numpy()],
+                    "after": names[states["after"].to_numpy()],
+                    "reason": np.asarray(EV_CAUSES, dtype=object)[states["reason"].to_numpy()],
+                }
+            )
+        )
+    if not frames:
+        return pd.DataFrame()
+    merged = pd.concat(frames, ignore_index=True).sort_values("t_ns", ignore_index=True)
+    integers = {name: "Int64" for name in ("planned_ns", "fault", "ev", "plane") if name in merged}
+    return merged.astype(integers)
+
+
+def samples(source: Source) -> pd.DataFrame:
+    rows = source.every("samples")
+    if rows is None:
+        return pd.DataFrame()
+    rtt_us = rows["rtt_ns"].to_numpy() / 1e3
+    rows["role"] = _category(np.asarray(ROLES, dtype=object)[rows["role"].to_numpy()])
+    rows["rtt_us"] = np.where(rtt_us > 0, rtt_us, np.nan)
+    rows["host"] = _category(rows["host"])
+    return rows.drop(columns="rtt_ns").sort_values("t_ns", ignore_index=True)
+
+
+def ports(source: Source) -> pd.DataFrame:
+    """Counter deltas between consecutive samples of a port; the first sample is where counting starts."""
+    rows = read(source.live / "ports.rec")
+    description = source.live / "ports.json"
+    if rows is None or not len(rows) or not description.exists():
+        return pd.DataFrame()
+    frame = _frame(rows)
+    grouped = frame.groupby("port", sort=False)
+    for counter in COUNTERS:
+        frame[counter] = grouped[counter].diff()
+    frame = frame.dropna(subset=list(COUNTERS)).astype(dict.fromkeys((*COUNTERS, *LEVELS), "int64"))
+    about = pd.DataFrame(json.loads(description.read_text())).rename(columns={"port": "name"})
+    frame = frame.join(about, on="port").drop(columns="port").rename(columns={"name": "port"})
+    for name in ("node", "port", "neighbour", "tier", "direction"):
+        frame[name] = _category(frame[name])
+    return frame
+
+
+def cpu(source: Source) -> pd.DataFrame:
+    """The machine, the runner and the delay line from the runner's samples; hosts from their own loop records."""
+    frames = []
+    rows = read(source.live / "cpu.rec")
+    if rows is not None and len(rows):
+        frames.append(
+            pd.DataFrame(
+                {
+                    "t_ns": rows["t_ns"],
+                    "who": np.asarray(CPU_WHO, dtype=object)[rows["who"]],
+                    "busy": rows["busy"],
+                    "steal": rows["steal"],
+                    "lag_ms_max": rows["lag_ns_max"] / 1e6,
+                    "lag_ms_p99": rows["lag_ns_p99"] / 1e6,
+                }
+            )
+        )
+    loop = source.every("loop")
+    if loop is not None:
+        elapsed = loop.groupby("host", sort=False)["t_ns"].diff()
+        frames.append(
+            pd.DataFrame(
+                {
+                    "t_ns": loop["t_ns"],
+                    "who": loop["host"],
+                    "busy": loop["cpu_ns"] / elapsed / source.cores,
+                    "steal": np.nan,
+                    "lag_ms_max": loop["lag_ns_max"] / 1e6,
+                    "lag_ms_p99": loop["lag_ns_p99"] / 1e6,
+                }
+            )
+        )
+    if not frames:
+        return pd.DataFrame()
+    merged = pd.concat(frames, ignore_index=True).sort_values("t_ns", ignore_index=True)
+    return merged.assign(who=_category(merged["who"]))
+
+
+def _frame(rows: npt.NDArray[np.void]) -> pd.DataFrame:
+    return pd.DataFrame({field: rows[field] for field in rows.dtype.names or ()})
+
+
+def _with_flow(rows: pd.DataFrame | None, connections: list[Connection], end: str) -> pd.DataFrame | None:
+    """`rows` with flow, host and peer of the connection whose `end` (host or peer) wrote them with its own QP number."""
+    if rows is None or not connections:
+        return None
+    qps = pd.DataFrame(connections)[["flow", "host", "peer", f"{end}_qp"]].rename(columns={f"{end}_qp": "qp"})
+    qps["writer"] = qps[end]
+    return rows.rename(columns={"host": "writer"}).merge(qps, on=["writer", "qp"], how="inner")
+
+
+def _path_names(sent: pd.DataFrame, topology: Topology) -> pd.Series[str]:
+    """The T1 each row crossed, or its T0 where both hosts share a group."""
+    group = {host: topology.group_of(index) for index, host in enumerate(topology.hosts)}
+    source = sent["host"].map(group)
+    local = source == sent["peer"].map(group)
+    triples = pd.MultiIndex.from_arrays([sent["ev"], source, local])
+    codes, unique = triples.factorize()
+    names = [
+        t0_name(ev >> PLANE_SHIFT, of_group) if inside else t1_name(ev >> PLANE_SHIFT, ev & (1 << PLANE_SHIFT) - 1)
+        for ev, of_group, inside in unique
+    ]
+    return pd.Series(np.asarray(names, dtype=object)[codes], index=sent.index)
+
+
+def _category(values: Any) -> pd.Categorical:
+    return pd.Categorical(values)
+
+
+def _nullable(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pd.arrays.IntegerArray:
+    return pd.arrays.IntegerArray(values.astype(np.int64), ~known)
+
+
+def _int(values: pd.Series[Any]) -> npt.NDArray[np.int64]:
+    """Integers of a column an outer join may have left holes in, holes as 0."""
+    return np.asarray(values.astype("Int64").fillna(0), dtype=np.int64)
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    """Every complete line; a last one without its newline was cut off by a kill."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]

@@ -1,0 +1,71 @@
+"""What a run could leave behind: the machine's interfaces, named namespaces and mounts, and this tree's own processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SETTLE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Compared as a whole, before and after. Only what concerns this tree: other work on the machine may come and go."""
+
+    interfaces: frozenset[str]
+    named_namespaces: frozenset[str]
+    mounts: frozenset[str]
+    processes: frozenset[int]
+
+
+def take(root: Path) -> Inventory:
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    named = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    return Inventory(
+        frozenset(line.split(":")[1].strip() for line in links.splitlines()),
+        frozenset(named.split()),
+        frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        frozenset(int(process.name) for process in _processes() if _is_ours(process, root)),
+    )
+
+
+def settled(before: Inventory, root: Path) -> Inventory:
+    """The inventory once it equals `before`, or after a few seconds: the kernel ends namespaces in its own time."""
+    deadline = time.monotonic() + SETTLE_S
+    while (now := take(root)) != before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return now
+
+
+def namespaces(pids: list[int]) -> frozenset[str]:
+    """The network and mount namespaces these processes are in, without this process's own."""
+    own = {_link(Path(f"/proc/self/ns/{kind}")) for kind in ("net", "mnt")}
+    return frozenset(_link(Path(f"/proc/{pid}/ns/{kind}")) for pid in pids for kind in ("net", "mnt")) - own - {""}
+
+
+def inhabited(wanted: frozenset[str]) -> frozenset[str]:
+    """Which of these namespaces some process still is in, or `ip netns` still names."""
+    return namespaces([int(process.name) for process in _processes()]) & wanted
+
+
+def _processes() -> list[Path]:
+    return [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal() and int(entry.name) != os.getpid()]
+
+
+def _link(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except OSError:  # it has ended since, or is a kernel thread
+        return ""
+
+
+def _is_ours(process: Path, root: Path) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        here = (process / "cwd").readlink() == root
+    except OSError:
+        return False
+    return str(root / "run_experiment.py") in words or (here and "testbed.host" in words)

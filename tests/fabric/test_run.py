@@ -1,0 +1,239 @@
+"""Whole runs of the quickstart, shortened. Invariants and exit statuses only: how fast this machine is does not matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analysis
+from analysis.tables import TABLES
+from tests.fabric import inventory
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [
+    pytest.mark.fabric,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces, raw sockets"),
+]
+SHORT = (
+    *("--set", "measure.duration=5s", "--set", "measure.warmup=1s"),
+    *("--set", "faults=[{at: 2s, link: 'p0t0-0:p0t1-2', action: down, for: 1s}]"),
+)
+RAN = {0, 1, 4}  # passed, an expectation failed, too slow: which one is the machine's business
+
+
+class Run:
+    """One run_experiment.py under way."""
+
+    def __init__(self, out: Path, *arguments: str) -> None:
+        self.out = out
+        command = [sys.executable, str(ROOT / "run_experiment.py"), "quickstart", "--out", str(out), *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    @property
+    def folder(self) -> Path:
+        return (self.out / "quickstart" / "latest").resolve()
+
+    def wait_for_traffic(self, seconds: float) -> None:
+        """Until t = 0 is `seconds` ago."""
+        outcome = self.folder / "raw" / "run" / "outcome.json"
+        deadline = time.monotonic() + 60
+        while not outcome.exists():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+            outcome = self.folder / "raw" / "run" / "outcome.json"
+        t0_ns = json.loads(outcome.read_text())["t0_ns"]
+        time.sleep(max(0.0, t0_ns / 1e9 + seconds - time.monotonic()))
+
+    def children(self) -> list[int]:
+        """Every process below the runner."""
+        found, waiting = list[int](), [self.process.pid]
+        while waiting:
+            listed = Path(f"/proc/{waiting.pop()}/task").glob("*/children")
+            below = [int(pid) for children in listed for pid in children.read_text().split()]
+            found += below
+            waiting += below
+        return found
+
+    def hosts(self) -> list[int]:
+        return [pid for pid in self.children() if b"testbed.host" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+
+    def end(self) -> tuple[int, str, str]:
+        stdout, stderr = self.process.communicate(timeout=120)
+        return self.process.returncode, stdout, stderr
+
+
+@pytest.fixture
+def before() -> Iterator[inventory.Inventory]:
+    """The machine before the run; what is there after the test must be the same."""
+    found = inventory.take(ROOT)
+    yield found
+    assert inventory.settled(found, ROOT) == found
+
+
+def start(out: Path, arguments: Sequence[str] = SHORT) -> Run:
+    return Run(out, *arguments)
+
+
+def summary_of(run: Run) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((run.folder / "summary.json").read_text())
+    return summary
+
+
+@pytest.mark.usefixtures("before")
+def test_a_whole_run_leaves_a_results_folder_and_nothing_else(tmp_path: Path) -> None:
+    run = start(tmp_path, [*SHORT, "--json"])
+    status, stdout, stderr = run.end()
+    assert status in RAN, stderr
+    summary = json.loads(stdout)
+    assert summary == summary_of(run)
+    assert summary["metrics"]["messages_corrupt"] == 0
+    assert summary["metrics"]["messages_incomplete"] == 0
+    assert summary["metrics"]["messages_completed"] > 0
+    assert [fault["what"] for fault in summary["faults"]] != []
+    names = {path.name for path in run.folder.iterdir()}
+    assert {"manifest.json", "scenario.yaml", "summary.json", "connections.json", "report.html", "figures", "logs"} <= names
+    assert {table.file for table in TABLES} <= names
+    assert "raw" not in names
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    assert manifest["status"] == summary["status"]
+    assert manifest["window_ns"][1] - manifest["window_ns"][0] == 4_000_000_000
+    assert [entry["plane"] for entry in manifest["rtt_measured"]] == [0, 1, 2, 3]
+    events = analysis.load(run.folder).events
+    faults = events[events["kind"].isin(["fault_start", "fault_end"])]
+    late_ms = (faults["t_ns"] - faults["planned_ns"]) / 1e6
+    assert len(faults) == 2
+    assert late_ms.max() < 100  # a few ms on an idle machine
+
+
+@pytest.mark.usefixtures("before")
+def test_every_packet_that_was_placed_was_sent_and_every_byte_counts_once(tmp_path: Path) -> None:
+    run = start(tmp_path, [*SHORT, "--no-figures", "--quiet"])
+    status, _, stderr = run.end()
+    assert status in RAN, stderr
+    loaded = analysis.load(run.folder)
+    packets, messages = loaded.packets, loaded.messages
+    placed = packets[packets["placed_ns"].notna()]
+    # Nothing is faster than the delay of 20 ms; `sent_ns` is the sender's own clock, off by a frame time (7 ms) at most.
+    assert ((placed["placed_ns"] - placed["sent_ns"]) >= 13_000_000).all()
+    first = placed[~placed["duplicate"]]
+    assert not first.duplicated(["flow", "psn"]).any()
+    finished = messages[messages["verdict"] == "ok"]
+    assert first["bytes"].sum() >= finished["bytes"].sum()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("before")
+def test_an_interrupt_in_mid_run_keeps_partial_results(tmp_path: Path, signal_number: signal.Signals) -> None:
+    run = start(tmp_path)
+    run.wait_for_traffic(2.5)
+    began = time.monotonic()
+    run.process.send_signal(signal_number)
+    status, _, stderr = run.end()
+    assert status == 130, stderr
+    assert time.monotonic() - began < 30
+    assert summary_of(run)["status"] == "interrupted"
+    loaded = analysis.load(run.folder)
+    assert len(loaded.packets) > 0
+    t0_ns = loaded.manifest["t0_ns"]
+    assert (int(loaded.packets["sent_ns"].max()) - t0_ns) / 1e9 > 2.0
+    assert not (run.folder / "raw").exists()
+
+
+@pytest.mark.usefixtures("before")
+def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    run.wait_for_traffic(1.0)
+    run.process.send_signal(signal.SIGSTOP)  # so that the first one is not yet done with when the second comes
+    run.process.send_signal(signal.SIGCONT)
+    for host in run.hosts():
+        os.kill(host, signal.SIGSTOP)  # they will not answer `quit`
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(0.6)
+    began = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    status, _, stderr = run.end()
+    assert status == 130
+    assert time.monotonic() - began < 2.5, stderr
+    assert "testbed collect" in stderr
+
+
+def test_sigkill_of_the_runner_leaves_nothing_and_the_next_run_works(tmp_path: Path, before: inventory.Inventory) -> None:
+    run = start(tmp_path)
+    run.wait_for_traffic(2.0)
+    assert len(run.hosts()) == 8
+    inside = inventory.namespaces(run.children())
+    assert len(inside) > 8
+    run.process.kill()
+    killed_ns = time.monotonic_ns()
+    run.end()
+    assert inventory.settled(before, ROOT) == before
+    assert inventory.inhabited(inside) == frozenset()
+    killed = run.folder
+    again = start(tmp_path, [*SHORT, "--no-figures", "--quiet"])
+    assert again.end()[0] in RAN
+    command = [sys.executable, "-m", "testbed", "collect", str(killed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = analysis.load(killed)
+    last_ns = max(int(loaded.ports["t_ns"].max()), int(loaded.packets["sent_ns"].max()))
+    assert killed_ns - last_ns < 1_000_000_000
+    assert loaded.manifest["status"] == "interrupted"
+
+
+@pytest.mark.usefixtures("before")
+def test_a_host_that_dies_breaks_the_run_and_is_named(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    run.wait_for_traffic(1.5)
+    victim = run.hosts()[3]
+    os.kill(victim, signal.SIGKILL)
+    status, _, stderr = run.end()
+    assert status == 5
+    assert "was ended by SIGKILL" in stderr
+    assert "Traceback" not in stderr
+    summary = summary_of(run)
+    assert summary["status"] == "error"
+    assert len(analysis.load(run.folder).packets) > 0
+
+
+@pytest.mark.usefixtures("before")
+def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
+    small = ("--set", "topology={planes: 2, t0_groups: 2, t1_per_plane: 2, hosts_per_t0: 1}", "--set", "links.rate=1mbit")
+    arguments = [*small, *("--set", "measure.duration=3s", "--set", "measure.warmup=1s", "--set", "faults=[]"), "--quiet"]
+    runs = [start(tmp_path / name, [*arguments, "--no-figures"]) for name in ("one", "other")]
+    for run in runs:
+        status, _, stderr = run.end()
+        assert status in RAN, stderr
+        assert summary_of(run)["metrics"]["messages_incomplete"] == 0
+
+
+@pytest.mark.usefixtures("before")
+def test_a_full_disk_is_said_and_breaks_the_run(tmp_path: Path) -> None:
+    """A file system of 8 MiB: room for the folder, none for the records of a run."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], check=True)
+    try:
+        status, _, stderr = start(disk).end()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert status == 5
+    assert "space" in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.usefixtures("before")
+def test_verify_finds_the_fabric_as_planned() -> None:
+    command = [sys.executable, "-m", "testbed", "verify", "quickstart"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert " 0 problems" in done.stdout

@@ -1,0 +1,42 @@
+"""The sandbox fixture: run a test's body in its own namespaces and bring its failure back."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from testbed.fabric.sandbox import run_in_sandbox
+
+Sandbox = Callable[[Callable[[], None]], None]
+
+
+@pytest.fixture
+def sandbox() -> Sandbox:
+    """Call it with the body. A failed assertion inside fails the test with its own traceback."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+    def run(body: Callable[[], None]) -> None:
+        read_end, write_end = os.pipe()
+
+        def main() -> int:
+            try:
+                body()
+            except BaseException:  # noqa: BLE001 - whatever it was, it goes to the parent
+                os.write(write_end, traceback.format_exc()[-60_000:].encode())
+                return 1
+            return 0
+
+        try:
+            status = run_in_sandbox(main)
+        finally:
+            os.close(write_end)
+        with os.fdopen(read_end, "rb") as report:
+            text = report.read().decode()
+        if status != 0:
+            pytest.fail(text or f"the sandbox ended with status {status}", pytrace=False)
+
+    return run

@@ -1,0 +1,95 @@
+"""Propagation delay: exact, in order, per plane, for every protocol, and dead when the fabric is."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import time
+from collections.abc import Callable
+
+import pytest
+
+from testbed.errors import KernelError
+from testbed.fabric.network import Fabric
+from testbed.model import usid
+from tests.netns import kit
+
+pytestmark = pytest.mark.netns
+Sandbox = Callable[[Callable[[], None]], None]
+MS = 1_000_000
+
+
+def one_way(net: Fabric, plane: int, count: int = 30) -> list[int]:
+    """ns from sending to receiving single packets h0 -> h1 in a plane."""
+    found = []
+    with kit.raw(net, "h0") as source, kit.raw(net, "h1") as target:
+        for _ in range(count):
+            start = time.monotonic_ns()
+            kit.send(source, kit.path(net, 0, 1, plane), bytes(1000))
+            kit.receive(target)
+            found.append(time.monotonic_ns() - start)
+    return found
+
+
+def test_each_plane_has_its_own_delay(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((3, 1, 1, 2), delay_ns=(5 * MS, 20 * MS, 0)) as net:
+            for plane, delay_ns in enumerate(net.links.delay_ns):
+                took = one_way(net, plane)
+                assert min(took) > delay_ns - MS // 2
+                assert statistics.median(took) == pytest.approx(delay_ns, abs=1.5 * MS)
+            assert net.delay_method in {"netem", "nfqueue"}
+            stats = net.delay_stats()
+            if net.delay_method == "nfqueue":
+                assert stats.packets == 60
+                assert (stats.dropped, stats.overruns) == (0, 0)
+                assert 0 <= stats.lag_ns_p50 <= stats.lag_ns_p99 <= stats.lag_ns_max
+                assert stats.lag_ns_p50 < MS
+                assert net.delay_stats().packets == 0
+
+    sandbox(body)
+
+
+def test_order_and_number_survive_a_burst(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((1, 1, 1, 2), 1_000_000_000, delay_ns=(10 * MS,)) as net:
+            with kit.raw(net, "h0") as source, kit.raw(net, "h1") as target:
+                for number in range(400):
+                    kit.send(source, kit.path(net, 0, 1), number.to_bytes(4, "big") + bytes(96))
+                got = [int.from_bytes(data[:4], "big") for data, _, _ in kit.receive_all(target)]
+            assert got == list(range(400))
+            assert net.delay_stats().dropped == 0
+
+    sandbox(body)
+
+
+def test_tcp_is_delayed_too(sandbox: Sandbox) -> None:
+    """The delay is the wire's, not an endpoint's."""
+
+    def body() -> None:
+        with kit.fabric((1, 1, 1, 2), delay_ns=(10 * MS,)) as net:
+            address = (str(usid.host_sid(0, 1)), 7000)  # inside a T0 a host's own SID is a complete path
+            with net.namespaces.inside("h1"):
+                server = socket.create_server(address, family=socket.AF_INET6)
+            with server, net.namespaces.inside("h0"):
+                start = time.monotonic_ns()
+                with socket.create_connection(address, timeout=1.0):
+                    assert 20 * MS - MS // 2 < time.monotonic_ns() - start < 30 * MS
+
+    sandbox(body)
+
+
+def test_a_dead_daemon_is_noticed(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((1, 1, 1, 2), delay_ns=(5 * MS,)) as net:
+            if net.delay_method != "nfqueue":
+                return
+            line = net._delay
+            assert line is not None
+            assert line._process is not None
+            line._process.kill()
+            line._process.wait()
+            with pytest.raises(KernelError, match="delay line"):
+                net.delay_stats()
+
+    sandbox(body)

@@ -1,0 +1,133 @@
+"""Faults do what they say, to the named link only, and undoing them restores everything."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from testbed.errors import KernelError
+from testbed.fabric import linkstate
+from testbed.fabric.netlink import Netlink
+from testbed.fabric.network import Fabric
+from testbed.fabric.verify import verify
+from testbed.model.scenario import FaultAction
+from testbed.model.topology import Link
+from tests.netns import kit
+
+pytestmark = pytest.mark.netns
+Sandbox = Callable[[Callable[[], None]], None]
+SHAPE = (2, 2, 2, 2)
+ENDS = [("p0t0-0", "p0t1-1"), ("h1", "p1t0-0")]  # a T0-T1 link and a NIC-T0 link
+
+
+def snapshot(net: Fabric) -> str:
+    """Everything an operator can see in every node, sorted, in iproute2's words."""
+    commands = (
+        "ip -d -6 route show table all",
+        "ip -6 neigh show nud permanent",
+        "ip -o link show",
+        "ip -o -6 addr show",
+        "tc qdisc show",
+    )
+    lines = []
+    for node, plan in net.plans.items():
+        filters = [f"tc filter show dev {port.name} {hook}" for port, _ in plan.ports for hook in ("egress", "ingress")]
+        with net.namespaces.inside(node):
+            for command in (*commands, *filters):
+                shown = subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout
+                lines += sorted(f"{node}: {command}: {line}" for line in shown.splitlines())
+    return "\n".join(lines)
+
+
+def carrier(net: Fabric, link: Link) -> tuple[bool, bool]:
+    """Carrier at the lower and the upper end."""
+    with Netlink(net.namespaces, link.lower.node) as lower, Netlink(net.namespaces, link.upper.node) as upper:
+        return linkstate.read(lower, link.lower.ifindex).carrier, linkstate.read(upper, link.upper.ifindex).carrier
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_down_loses_carrier_and_up_restores_everything(sandbox: Sandbox, ends: tuple[str, str]) -> None:
+    """H-19, H-20, H-21: snapshot before = snapshot after, at both ends and everywhere else."""
+
+    def body() -> None:
+        with kit.fabric(SHAPE) as net:
+            link = net.topology.link(*ends)
+            before = snapshot(net)
+            assert verify(net, net.topology).problems == []
+            for _ in range(2):
+                asked = time.monotonic_ns()
+                confirmed = net.apply_fault(link, FaultAction.DOWN)
+                assert asked < confirmed < time.monotonic_ns()
+                assert carrier(net, link) == (False, False)
+                others = [other for other in net.topology.links if other is not link]
+                assert all(carrier(net, other) == (True, True) for other in others)
+                dead = verify(net, net.topology).problems
+                assert any(link.upper.node in problem and "is missing" in problem for problem in dead)
+                net.undo_fault(link, FaultAction.DOWN)
+                assert carrier(net, link) == (True, True)
+                assert snapshot(net) == before
+                assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+def test_packets_into_a_dead_link_are_counted_as_fault_drops(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric(SHAPE) as net, kit.raw(net, "h0") as source, kit.raw(net, "h2") as target:
+            link = net.topology.link("p0t0-0", "p0t1-1")
+            net.apply_fault(link, FaultAction.DOWN)
+            for _ in range(5):
+                kit.send(source, kit.path(net, 0, 2, 1), bytes(100))
+                kit.send(source, kit.path(net, 0, 2, 0), bytes(100))
+            assert len(kit.receive_all(target)) == 5
+            count = kit.counters(net)["p0t0-0", "p0t1-1"]
+            assert (count.packets, count.dropped_fault) == (0, 5)
+            net.undo_fault(link, FaultAction.DOWN)
+            kit.send(source, kit.path(net, 0, 2, 1), bytes(100))
+            assert len(kit.receive_all(target)) == 1
+
+    sandbox(body)
+
+
+@pytest.mark.parametrize(("direction", "arrives"), [("forward", (0, 3)), ("backward", (3, 0)), ("both", (0, 0))])
+def test_blackhole_is_silent_and_one_way_if_asked(sandbox: Sandbox, direction: str, arrives: tuple[int, int]) -> None:
+    """Forward is from the lower end (the T0) to the upper (the T1)."""
+
+    def body() -> None:
+        with kit.fabric((1, 2, 2, 1)) as net, kit.raw(net, "h0") as zero, kit.raw(net, "h1") as one:
+            link = net.topology.link("p0t0-0", "p0t1-0")
+            net.apply_fault(link, FaultAction.BLACKHOLE, direction)
+            assert carrier(net, link) == (True, True)
+            for _ in range(3):
+                kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
+                kit.send(one, kit.path(net, 1, 0, 0), bytes(100))
+            assert (len(kit.receive_all(one, 0.1)), len(kit.receive_all(zero, 0.1))) == arrives
+            count = kit.counters(net)
+            lost = (count["p0t0-0", "p0t1-0"].dropped_fault, count["p0t1-0", "p0t0-0"].dropped_fault)
+            assert lost == (3 - arrives[0], 3 - arrives[1])
+            net.undo_fault(link, FaultAction.BLACKHOLE, direction)
+            assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+def test_overlapping_faults_end_with_the_last(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric(SHAPE) as net:
+            one, two = net.topology.link("p0t0-0", "p0t1-1"), net.topology.link("p0t0-1", "p0t1-1")
+            for link in (one, one, two):
+                net.apply_fault(link, FaultAction.DOWN)
+            net.undo_fault(one, FaultAction.DOWN)
+            assert carrier(net, one) == (False, False)
+            net.undo_fault(one, FaultAction.DOWN)  # while the other link of this T1 is still down
+            assert carrier(net, one) == (True, True)
+            assert carrier(net, two) == (False, False)
+            net.undo_fault(two, FaultAction.DOWN)
+            assert verify(net, net.topology).problems == []
+            with pytest.raises(KernelError, match="no such fault is active"):
+                net.undo_fault(two, FaultAction.DOWN)
+
+    sandbox(body)

@@ -1,0 +1,103 @@
+"""verify names what is wrong: node and prefix, or the path and the hop where it ends."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from testbed.fabric.probe import Route, crossings
+from testbed.fabric.verify import covering_pairs, verify
+from testbed.model.paths import paths
+from testbed.model.scenario import TopologySpec
+from testbed.model.topology import build
+from tests.netns import kit
+
+pytestmark = pytest.mark.netns
+Sandbox = Callable[[Callable[[], None]], None]
+
+
+def test_a_good_fabric_has_no_problems(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((2, 2, 2, 2), delay_ns=(2_000_000, 5_000_000)) as net:
+            report = verify(net, net.topology)
+            assert report.problems == []
+            # 8 ordered pairs across groups over 4 paths, 4 inside a group over 2.
+            assert report.paths_probed == 8 * 4 + 4 * 2
+            assert report.routes_checked == 4 * 2 + 4 * 6 + 4 * 4  # hosts, T0s, T1s
+
+    sandbox(body)
+
+
+BROKEN = [
+    ("p1t0-0", "ip -6 route del 5f00:1:2001::/48", "p1t0-0: route 5f00:1:2001::/48 unicast", "is missing"),
+    ("p1t0-0", "ip -6 route add 5f00:1:7777::/48 dev p1t0-0-eth0", "p1t0-0: route 5f00:1:7777::/48", "not in the plan"),
+    ("p0t1-1", "ip -6 route del blackhole 5f00::/16", "p0t1-1: route 5f00::/16 blackhole", "is missing"),
+    ("p0t1-1", "ip -6 route del 5f00:0:2001::/48", "p0t1-1: route 5f00:0:2001::/48 seg6local End", "is missing"),
+    ("h2", "ip -6 route del 5f00:1::/32", "h2: route 5f00:1::/32", "is missing"),
+    ("h2", "ip -6 addr del 5f00:1:4002::/128 dev h2-eth1", "h2: address 5f00:1:4002::", "is missing"),
+    ("p0t0-1", "ip -6 neigh flush nud permanent dev p0t0-1-eth2", "p0t0-1: neighbour fe80::", "is missing"),
+    ("p0t0-1", "tc qdisc change dev p0t0-1-eth0 root handle 1: tbf rate 9mbit burst 9k limit 1m", "p0t0-1-eth0", "asked for"),
+]
+
+
+@pytest.mark.parametrize(("node", "command", "named", "wrong"), BROKEN, ids=[f"{case[0]}: {case[1]}" for case in BROKEN])
+def test_what_was_changed_behind_our_back_is_named(sandbox: Sandbox, node: str, command: str, named: str, wrong: str) -> None:
+    def body() -> None:
+        with kit.fabric((2, 2, 2, 2)) as net:
+            with net.namespaces.inside(node):
+                subprocess.run(command.split(), check=True)
+            found = verify(net, net.topology, pairs=[(0, 3)]).problems
+            assert any(named in problem and wrong in problem for problem in found), found
+
+    sandbox(body)
+
+
+def test_a_path_that_ends_is_named_with_its_hops(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((2, 2, 2, 2)) as net:
+            with net.namespaces.inside("p1t0-0"):
+                subprocess.run(["ip", "-6", "route", "del", "5f00:1:2001::/48"], check=True)
+            found = verify(net, net.topology, pairs=[(0, 3)]).problems
+            hops = "h0 -> p1t0-0 -> p1t1-1 -> p1t0-1 -> h3"
+            assert any(
+                problem.startswith(f"{hops}: probe lost after h0 (p1t0-0 did not send it towards p1t1-1)") for problem in found
+            )
+            assert sum("probe lost" in problem for problem in found) == 1
+
+    sandbox(body)
+
+
+def test_a_misdirected_path_is_found(sandbox: Sandbox) -> None:
+    """Two uplinks exchanged: every probe arrives, over as many switches as planned, but not over the planned ones."""
+
+    def body() -> None:
+        with kit.fabric((1, 2, 2, 1)) as net:
+            ports = {link.upper.node: link for link in net.topology.links if link.lower.node == "p0t0-0"}
+            one, two = ports["p0t1-0"], ports["p0t1-1"]
+            swap = [
+                f"ip -6 route replace 5f00:0:2000::/48 via fe80::{two.upper.ifindex:x} dev {two.lower.name} proto static",
+                f"ip -6 route replace 5f00:0:2001::/48 via fe80::{one.upper.ifindex:x} dev {one.lower.name} proto static",
+            ]
+            with net.namespaces.inside("p0t0-0"):
+                for command in swap:
+                    subprocess.run(command.split(), check=True)
+            found = verify(net, net.topology).problems
+            assert any("p0t0-0: route 5f00:0:2000::/48" in problem for problem in found)
+
+    sandbox(body)
+
+
+def test_the_pairs_for_large_fabrics_cross_every_link_both_ways() -> None:
+    for spec in (TopologySpec(2, 3, 4, 2), TopologySpec(2, 1, 1, 3), TopologySpec(1, 2, 2, 5)):
+        topology = build(spec)
+        routes = [Route(a, b, path) for a, b in covering_pairs(topology) for path in paths(topology, a, b)]
+        crossed = crossings(routes)
+        wanted: Counter[tuple[str, str]] = Counter()
+        for link in topology.links:
+            if spec.t0_groups > 1 or link.tier == "nic-t0":
+                wanted[link.lower.node, link.upper.node] += 1
+                wanted[link.upper.node, link.lower.node] += 1
+        assert set(crossed) == set(wanted)

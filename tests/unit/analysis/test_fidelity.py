@@ -1,0 +1,120 @@
+"""Fidelity: each limit turns the verdict, a missing record is a doubt, and the counting error of ports is not a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.fidelity import LIMITS, Verdict, assess
+from analysis.judge import summarise
+from analysis.results import Run, read
+from analysis.view import view
+from tests.unit.analysis import synthetic
+from tests.unit.analysis.conftest import SMALL
+
+Change = Callable[[Run], Run]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return read(synthetic.write(tmp_path_factory.mktemp("fidelity") / "small", SMALL))
+
+
+def _cpu(who: str, column: str, value: float) -> Change:
+    def change(run: Run) -> Run:
+        cpu = run.cpu.copy()
+        cpu.loc[cpu["who"] == who, column] = value
+        return replace(run, cpu=cpu)
+
+    return change
+
+
+def _manifest(key: str, value: object) -> Change:
+    return lambda run: replace(run, manifest={**run.manifest, key: value})
+
+
+def _ports(factor: float, late_frames: int = 0) -> Change:
+    """One port delivers `factor` of its rate; from the middle of the run on, that many frames that it accepted stay inside."""
+
+    def change(run: Run) -> Run:
+        ports = run.ports.copy()
+        mine = ports["port"] == "h0-eth0"
+        ports.loc[mine, "bytes"] = ports.loc[mine, "delivered_bytes"] = int(4e6 / 8 * 0.1 * factor)
+        ports.loc[mine & (ports["t_ns"] == ports.loc[mine, "t_ns"].iloc[40]), "delivered_bytes"] -= late_frames * 4262
+        return replace(run, ports=ports)
+
+    return change
+
+
+def _sooner(ms: int) -> Change:
+    def change(run: Run) -> Run:
+        return replace(run, packets=run.packets.assign(sent_ns=run.packets["sent_ns"] + ms * 10**6))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "says"),
+    [
+        (lambda run: run, Verdict.VALID, ""),
+        (_cpu("machine", "busy", 0.9), Verdict.DEGRADED, "cores busy: 0.9, limit 0.85"),
+        (_cpu("machine", "busy", 0.99), Verdict.INVALID, "cores busy: 0.99, limit 0.95"),
+        (_cpu("machine", "steal", 0.05), Verdict.DEGRADED, "hypervisor"),
+        (_cpu("machine", "steal", 0.2), Verdict.INVALID, "hypervisor"),
+        (_cpu("h1", "lag_ms_p99", 4.0), Verdict.DEGRADED, "host loop lag (p99 per interval, worst host) (h1): 0.2 base RTT"),
+        (_cpu("h1", "lag_ms_p99", 18.0), Verdict.INVALID, "frame times"),
+        (_cpu("delay", "lag_ms_p99", 0.7), Verdict.DEGRADED, "delay line"),
+        (_cpu("delay", "lag_ms_p99", 3.0), Verdict.INVALID, "delay line"),
+        (_sooner(10), Verdict.DEGRADED, "beat propagation"),
+        (_sooner(30), Verdict.INVALID, "beat propagation"),
+        (_manifest("socket_drops", {"h0": 0, "h3": 1}), Verdict.INVALID, "socket buffers (h3)"),
+        (_manifest("rtt_measured", [{"plane": 1, "rtt_ns": 23_000_000}]), Verdict.DEGRADED, "plane 1"),
+        (_ports(1.04), Verdict.DEGRADED, "excess of a port over its rate, over a second (h0-eth0)"),
+        (_ports(1.2), Verdict.INVALID, "h0-eth0"),
+        (_ports(0.9, late_frames=4), Verdict.INVALID, "real backlog of a port ahead of its virtual queue (p99) (h0-eth0)"),
+        (_ports(0.9, late_frames=1), Verdict.VALID, ""),
+        (_ports(0.99), Verdict.VALID, ""),
+    ],
+)
+def test_limits(small: Run, change: Change, verdict: Verdict, says: str) -> None:
+    fidelity = assess(view(change(small)))
+    assert fidelity.verdict is verdict, fidelity.reasons
+    assert says in "\n".join(fidelity.reasons)
+
+
+def test_no_cpu_record_is_a_doubt(small: Run) -> None:
+    fidelity = assess(view(replace(small, cpu=small.cpu.iloc[:0])))
+    assert fidelity.verdict is Verdict.DEGRADED
+    assert any("not recorded: host loop lag" in reason for reason in fidelity.reasons)
+
+
+def test_an_overloaded_machine_makes_a_passing_run_invalid(tmp_path: Path) -> None:
+    """H-06: good numbers from a saturated machine must not pass."""
+    wrong = synthetic.Wrong(busy=0.995, lag_ms=60.0)
+    summary = summarise(read(synthetic.write(tmp_path / "slow", SMALL, wrong)))
+    assert summary["metrics"]["goodput_ratio"] >= 0.97
+    assert summary["status"] == "invalid"
+    assert len(summary["fidelity"]["reasons"]) >= 3
+
+
+def test_a_queue_behind_a_dead_link_is_not_a_slow_port(tmp_path: Path) -> None:
+    text = SMALL.replace("expect:", 'faults:\n  - {at: 4s, link: "h0:p1t0-0", action: down, for: 2s}\nexpect:')
+    run = read(synthetic.write(tmp_path / "dead", text))
+    ports = run.ports.copy()
+    held = (ports["port"] == "h0-eth1") & (ports["t_ns"].between(synthetic.T0_NS + 4 * 10**9, synthetic.T0_NS + 6 * 10**9))
+    ports.loc[held, "delivered_bytes"] -= 4262  # accepted and lost with the link, interval after interval
+    assert assess(view(replace(run, ports=ports))).verdict is Verdict.VALID
+
+
+def test_limits_are_ordered_argued_and_documented() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "fidelity.md").read_text()
+    for limit in LIMITS:
+        assert limit.degraded < limit.invalid
+        assert limit.why
+        row = next((line for line in text.splitlines() if line.startswith(f"| `{limit.name}` |")), "")
+        assert f"| {limit.degraded:g} | {limit.invalid:g} |" in row, (
+            f"docs/fidelity.md does not have {limit.name} as in the code"
+        )
