@@ -59,10 +59,7 @@ class Loop:
         now_ns, wait = time.monotonic_ns, select.select
         control_fd, wakeup_fd = control.fileno(), self._wakeup.fileno()
         everything, outgoing = [self._wire.fileno(), control_fd, wakeup_fd], [control_fd]
-        now = now_ns()
         while True:
-            # Lateness counts from here for a deadline that had passed before anybody could know of it ("at once").
-            asked = now
             timer = next_timer()
             deadline = session.deadline if timer is None or session.deadline < timer else timer
             left = deadline - now_ns()
@@ -73,7 +70,7 @@ class Loop:
             sampler.packets += receive(take)  # whatever woke us: a receive that finds nothing is cheaper than a wake-up
             now = now_ns()
             if now >= deadline:
-                late(now - max(deadline, asked))
+                late(now - deadline)
                 if timer is not None and now >= timer:
                     on_timer(now)
                 if now >= session.deadline:
