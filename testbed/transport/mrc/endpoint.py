@@ -18,6 +18,7 @@ from testbed.transport.mrc.inbound import Inbound
 from testbed.transport.mrc.memory import MemoryRegion
 from testbed.transport.mrc.packets import Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
+from testbed.transport.mrc.probes import INTERVAL_RTTS
 from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
 from testbed.transport.mrc.requester import Datagram, Requester
@@ -58,6 +59,7 @@ class Endpoint:
             policy=self.config.policy,
             active_evs=self.config.active_evs,
             reshuffle=self.config.reshuffle,
+            probe_interval_ns=INTERVAL_RTTS * self.config.rtt_base_ns,
             rng=core.rng,
             on_state=lambda now, path, before, after, cause: self._state_changed(index, now, path, before, after, cause),
         )

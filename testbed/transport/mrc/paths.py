@@ -82,6 +82,7 @@ class PathSet:
         policy: str,
         active_evs: int,
         reshuffle: bool,
+        probe_interval_ns: int,
         rng: random.Random,
         on_state: StateSink,
     ) -> None:
@@ -90,6 +91,7 @@ class PathSet:
         self.rng = rng
         self._on_state = on_state
         self._reshuffle = reshuffle
+        self.probe_interval_ns = probe_interval_ns
         numbers = sorted({path.plane for path in paths})
         self.planes: list[_Plane] = []
         for number in numbers:
@@ -200,7 +202,7 @@ class PathSet:
         self.change(path, cause, now)
         self.retired += 1
         self._leave(path)
-        self._begin_probing(path)
+        self._begin_probing(path, now + self.probe_interval_ns)  # give the fault one interval
 
     def deny(self, path: Path, now: int) -> None:
         """Take `path` out of use until it is allowed again, whatever its state. ValueError when no other is left."""
@@ -218,8 +220,7 @@ class PathSet:
         """Take `path` off the denylist; background probes decide when it is used again."""
         if path.state is EvState.DENIED:
             self.change(path, Cause.ALLOW, now)
-            self._begin_probing(path)
-            path.next_probe = now
+            self._begin_probing(path, now)
 
     def _leave(self, path: Path) -> None:
         """Out of the rotation, replaced from the same plane's backup; a plane without one gives its turn to the rest."""
@@ -236,9 +237,9 @@ class PathSet:
         if index < plane.position:
             plane.position -= 1
 
-    def _begin_probing(self, path: Path) -> None:
+    def _begin_probing(self, path: Path, first: int) -> None:
         self.bad.append(path)
-        path.next_probe = 0
+        path.next_probe = first
         path.probes_sent = 0
         path.probes_answered.clear()
 

@@ -22,10 +22,9 @@ _ID_MASK = 0xFFFF
 class Prober:
     """The background probes of one endpoint, over all its destinations."""
 
-    __slots__ = ("_interval_ns", "_next_id", "_out", "answered", "sent")
+    __slots__ = ("_next_id", "_out", "answered", "sent")
 
-    def __init__(self, rtt_base_ns: int) -> None:
-        self._interval_ns = INTERVAL_RTTS * rtt_base_ns
+    def __init__(self) -> None:
         self._next_id = 0
         self._out: dict[int, tuple[PathSet, Path, int]] = {}
         self.sent = 0
@@ -35,11 +34,8 @@ class Prober:
         """The probes to send now towards one destination."""
         datagrams: list[Datagram] = []
         for path in paths.bad:
-            if path.next_probe > now:
-                continue
-            fresh = path.next_probe == 0  # just retired: give the fault one interval
-            path.next_probe = now + self._interval_ns
-            if not fresh:
+            if path.next_probe <= now:
+                path.next_probe = now + paths.probe_interval_ns
                 datagrams.append(self._probe(paths, path, link, now))
         return datagrams
 
