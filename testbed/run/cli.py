@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ LATER = ("--cli", "--suite", "--sweep")
 
 def main(argv: Sequence[str]) -> int:
     """Do what the command line says and return the exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's wish is as good as Ctrl-C
     try:
         return int(_command(_parser().parse_args(argv)))
     except TestbedError as error:

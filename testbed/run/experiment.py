@@ -57,8 +57,15 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
     wanted = captures.parse(options.pcap, topology)
     if options.out.resolve().is_relative_to(HIDDEN):
         raise ScenarioError([Problem("--out", 0, "", f"results cannot go under {HIDDEN}", "a run has a private one")])
+    text = dump(scenario)
+    manifest = _first_manifest(scenario, text)
     folder = results.create(options.out, scenario.name, scenario.seed)
-    manifest = _begin(scenario, folder)
+    manifest["run_id"] = folder.run_id
+    try:
+        (folder.path / "scenario.yaml").write_text(text)
+        folder.write_manifest(manifest)
+    except OSError as trouble:
+        raise results.refused(folder.path, trouble) from trouble
     job = traffic.Job(scenario, topology, folder, display, wanted)
     status, error = _how_it_ended(sandbox.run_in_sandbox(lambda: traffic.run(job)))
     outcome = traffic.read_outcome(folder.outcome) or Outcome()
@@ -73,20 +80,18 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
     try:
         results.write_atomically(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")
         folder.write_manifest(manifest | {"status": WORDS[status], "error": error})
-        results.give_to_caller(folder, options.out)
+        results.give_to_caller(folder)
     except OSError as trouble:
         status = combine([status, ExitStatus.BROKEN])
         error = "\n".join(filter(None, [error, str(results.refused(folder.path, trouble))]))
     return Result(folder, status, summary, error)
 
 
-def _begin(scenario: Scenario, folder: ResultsFolder) -> Manifest:
-    """What is known before anything is built, written at once: a run that is killed still says what it was."""
-    text = dump(scenario)
-    manifest: Manifest = {
+def _first_manifest(scenario: Scenario, text: str) -> Manifest:
+    """What is known before anything is built, written first: a run that is killed still says what it was."""
+    return {
         "schema": results.SCHEMA,
         "scenario": scenario.name,
-        "run_id": folder.run_id,
         "seed": scenario.seed,
         "status": "running",
         "started": _now(),
@@ -98,12 +103,6 @@ def _begin(scenario: Scenario, folder: ResultsFolder) -> Manifest:
         "scenario_sha256": provenance.digest(text),
         "rtt_base_ns": timing.rtt_base_ns(scenario),
     }
-    try:
-        (folder.path / "scenario.yaml").write_text(text)
-        folder.write_manifest(manifest)
-    except OSError as error:
-        raise results.refused(folder.path, error) from error
-    return manifest
 
 
 def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:

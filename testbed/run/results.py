@@ -22,6 +22,7 @@ class ResultsFolder:
     """The paths of one run. `raw` and `live` (the runner's own raw records) go once the tables are complete."""
 
     path: Path
+    made: tuple[Path, ...] = ()  # directories above it that were made for it
 
     @property
     def run_id(self) -> str:
@@ -63,7 +64,7 @@ def create(out: Path, name: str, seed: int, now: datetime | None = None) -> Resu
     folder: ResultsFolder | None = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        folder = ResultsFolder(_new_directory(parent, f"{stamp}-s{seed}"))
+        folder = ResultsFolder(_new_directory(parent, f"{stamp}-s{seed}"), made)
         folder.live.mkdir(parents=True)
         folder.logs.mkdir()
         _reserve(folder.path)
@@ -99,14 +100,13 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def give_to_caller(folder: ResultsFolder, out: Path) -> None:
-    """Through sudo, the files belong to the user who typed it, and so do the folders made for them under `out`."""
+def give_to_caller(folder: ResultsFolder) -> None:
+    """Through sudo, everything made belongs to the user who typed it."""
     if os.geteuid() != 0 or "SUDO_UID" not in os.environ:
         return
     uid, gid = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1"))
-    for parent in (out.absolute(), folder.path.parent):
-        if parent.stat().st_uid == 0 and parent.parent.stat().st_uid == uid:
-            os.chown(parent, uid, gid)
+    for parent in folder.made:
+        os.chown(parent, uid, gid)
     os.chown(folder.path.parent / "latest", uid, gid, follow_symlinks=False)
     for directory, _, files in os.walk(folder.path):
         os.chown(directory, uid, gid)
@@ -114,9 +114,9 @@ def give_to_caller(folder: ResultsFolder, out: Path) -> None:
             os.chown(Path(directory) / name, uid, gid, follow_symlinks=False)
 
 
-def _missing_parents(path: Path) -> list[Path]:
+def _missing_parents(path: Path) -> tuple[Path, ...]:
     """The directories that `mkdir -p path` would make, deepest first."""
-    return [directory for directory in (path, *path.parents) if not directory.exists()]
+    return tuple(directory for directory in (path, *path.parents) if not directory.exists())
 
 
 def _new_directory(parent: Path, name: str) -> Path:

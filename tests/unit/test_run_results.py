@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -68,3 +69,15 @@ def test_a_manifest_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert folder.read_manifest() == {"status": "running"}
     assert json.loads((folder.path / "manifest.json").read_text())["status"] == "running"
     assert [path.name for path in folder.path.glob(".*")] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files away")
+def test_through_sudo_everything_made_belongs_to_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1235")
+    folder = results.create(tmp_path / "new" / "out", "quickstart", 1)
+    (folder.logs / "h0.log").write_text("")
+    results.give_to_caller(folder)
+    made = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
+    assert {(path.lstat().st_uid, path.lstat().st_gid) for path in made} == {(1234, 1235)}
+    assert tmp_path.stat().st_uid == 0
