@@ -31,13 +31,7 @@ run() { # description, command...: quiet, and everything it said when it fails
 }
 
 as_root() {
-  if [[ $(id -u) -eq 0 ]]; then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
-  else
-    fail "installing packages needs root: run it as root, or install sudo"
-  fi
+  if [[ $(id -u) -eq 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
 not_installed() {
@@ -52,6 +46,7 @@ install_packages() {
   local absent
   mapfile -t absent < <(not_installed "${packages[@]}")
   ((${#absent[@]})) || return 0
+  [[ $(id -u) -eq 0 ]] || command -v sudo >/dev/null || fail "installing ${absent[*]} needs root: run it as root, or install sudo"
   run "apt-get update" as_root apt-get -qq update
   local package
   for package in "${wanted_if_available[@]}"; do

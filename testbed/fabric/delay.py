@@ -81,18 +81,9 @@ class DelayLine:
             self._start_queues(by_host)
 
     def _start_netem(self, host: str, ports: list[_HostPort]) -> None:
-        names = [f"ifb{index}" for index in range(len(ports))]
-        links = [f"link add {name} mtu 65535 type ifb" for name in names] + [f"link set {name} up" for name in names]
-        batch.run("ip", links, self._namespaces, host)
-        queues = [
-            f"qdisc add dev {name} root netem delay {port.delay_ns}ns limit {_NETEM_PACKETS}"
-            for name, port in zip(names, ports, strict=True)
-        ]
-        filters = [
-            f"filter add dev {port.port} ingress prio 2 protocol all matchall action mirred egress redirect dev {name}"
-            for name, port in zip(names, ports, strict=True)
-        ]
-        batch.run("tc", queues + filters, self._namespaces, host)
+        names = [port.port for port in ports]
+        wires = [f"netem delay {port.delay_ns}ns limit {_NETEM_PACKETS}" for port in ports]
+        redirect(self._namespaces, host, names, wires)
 
     def _start_queues(self, by_host: dict[str, list[_HostPort]]) -> None:
         plan: list[tuple[int, int, list[int]]] = []
@@ -182,12 +173,27 @@ def add_queue_rules(namespaces: Namespaces, host: str, queues: Sequence[tuple[st
         raise KernelError(host, "ip6tables-restore NFQUEUE", done.stderr.strip())
 
 
+def redirect(namespaces: Namespaces, host: str, ports: Sequence[str], wires: Sequence[str]) -> None:
+    """Send what arrives at each port (which has a clsact) through an ifb with the given queueing discipline, then on."""
+    names = [f"ifb{index}" for index in range(len(ports))]
+    links = [f"link add {name} mtu 65535 type ifb" for name in names] + [f"link set {name} up" for name in names]
+    batch.run("ip", links, namespaces, host)
+    queues = [f"qdisc add dev {name} root {wire}" for name, wire in zip(names, wires, strict=True)]
+    filters = [
+        # prio 2: behind the port program, which counts arrivals. u32 is in more kernels than matchall.
+        f"filter add dev {port} ingress prio 2 protocol all u32 match u32 0 0 action mirred egress redirect dev {name}"
+        for name, port in zip(names, ports, strict=True)
+    ]
+    batch.run("tc", queues + filters, namespaces, host)
+
+
 def netem_works() -> bool:
-    """Try netem for real, in a throw-away namespace."""
+    """Try netem and all it needs here for real, in a throw-away namespace."""
     namespaces = Namespaces()
     try:
         namespaces.create(["netem-probe"])
-        batch.run("tc", ["qdisc add dev lo root netem delay 1ms"], namespaces, "netem-probe")
+        batch.run("tc", ["qdisc add dev lo root netem delay 1ms", "qdisc add dev lo clsact"], namespaces, "netem-probe")
+        redirect(namespaces, "netem-probe", ["lo"], ["netem delay 1ms"])
     except KernelError:
         return False
     finally:

@@ -1,6 +1,10 @@
-"""The multi-plane Clos as a Mininet topology, also for `mn --custom testbed/fabric/topo.py --topo multiplane,PLANES,...`.
+"""The multi-plane Clos as a Mininet topology, also for Mininet's own runner:
 
-Stock Mininet brings up nodes and links only: no SIDs, no shaping, no port program. `python -m testbed shell` gives both.
+    PYTHONPATH=. mn --custom testbed/fabric/topo.py --topo multiplane,PLANES,T0_GROUPS,T1_PER_PLANE,HOSTS_PER_T0
+
+Stock Mininet then brings up nodes and links only: no SIDs, no shaping, no port program; `python -m testbed shell` gives all.
+Mind that `mn` works in the namespaces it is started in and, when it fails, cleans up the whole machine by name pattern
+(also /tmp/*.log): start it in a sandbox.
 """
 
 from __future__ import annotations

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 
 import pytest
 
 from testbed.errors import KernelError
+from testbed.fabric.delay import redirect
 from testbed.fabric.network import Fabric
+from testbed.fabric.verify import verify
 from testbed.model import usid
 from tests.netns import kit
 
@@ -91,5 +95,20 @@ def test_a_dead_daemon_is_noticed(sandbox: Sandbox) -> None:
             line._process.wait()
             with pytest.raises(KernelError, match="delay line"):
                 net.delay_stats()
+
+    sandbox(body)
+
+
+def test_the_way_to_netem_passes_every_packet_once(sandbox: Sandbox) -> None:
+    """The ifb that netem hangs on, with a plain queue in netem's place: it runs on kernels without netem too."""
+
+    def body() -> None:
+        with kit.fabric((2, 1, 1, 2)) as net:
+            redirect(net.namespaces, "h1", ["h1-eth0", "h1-eth1"], ["pfifo limit 100", "pfifo limit 200"])
+            assert verify(net, net.topology).problems == []
+            with net.namespaces.inside("h1"):
+                shown = subprocess.run(["tc", "-s", "qdisc"], capture_output=True, text=True, check=True).stdout
+            for name in ("ifb0", "ifb1"):
+                assert re.search(rf"dev {name} root.*\n Sent \d+ bytes 1 pkt", shown)
 
     sandbox(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -90,6 +91,41 @@ def test_nothing_stays_behind(number: signal.Signals) -> None:
         assert outer.returncode == -signal.SIGKILL
     else:
         assert (outer.returncode, rest.strip()) == (ExitStatus.INTERRUPTED, "interrupted")
+
+
+def test_a_terminals_ctrl_c_arrives_once() -> None:
+    """The terminal sends it to the whole foreground group; forwarding it too would interrupt the clean-up."""
+    program = """
+import sys, time
+from testbed.fabric.sandbox import run_in_sandbox
+
+def main():
+    count = 0
+    print("ready", flush=True)
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        try:
+            time.sleep(max(0, end - time.monotonic()))
+        except KeyboardInterrupt:
+            count += 1
+    print("interrupts:", count, flush=True)
+    return 0
+
+sys.exit(run_in_sandbox(main))
+"""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", program])
+    said = b""
+    while b"ready" not in said:
+        said += os.read(terminal, 1024)
+    time.sleep(0.3)  # until it sleeps inside its `try`
+    os.write(terminal, b"\x03")
+    while b"interrupts: " not in said:
+        said += os.read(terminal, 1024)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert b"interrupts: 1" in said
 
 
 def test_exit_status_comes_back() -> None:
