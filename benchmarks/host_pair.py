@@ -44,6 +44,7 @@ def plan(
                 "plane": plane,
                 "interface": port(index, plane, switched=switched),
                 "rate_bps": rate_bps,
+                "bucket_bytes": 0,
                 "sid": address(index, plane),
             }
             for plane in range(planes)

@@ -1,9 +1,9 @@
 """Link faults: carrier loss and silent blackholes, confirmed by the kernel, undone completely.
 
 `down` takes the link's upper end down on its own side: the T0 side of a NIC-T0 link, so the host sees its carrier go, and
-the T1 side of a T0-T1 link. The lower end keeps its configuration and goes on sending into the void, which its port program
-counts as fault drops; the upper end loses routes and neighbours, and its table's blackhole swallows what would have gone
-there. `blackhole` is the port program dropping everything while the carrier stays up.
+the T1 side of a T0-T1 link. The lower end keeps its configuration and goes on sending into the void; the upper end loses
+routes and neighbours, for which a detour stands in. Both ends so count what they lose as fault drops.
+`blackhole` is the port program dropping everything while the carrier stays up.
 Direction: "forward" is from the link's lower end to its upper end, "backward" the other way.
 """
 
@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from testbed.errors import KernelError
-from testbed.fabric import linkstate, static
+from testbed.fabric import linkstate, srv6, static
 from testbed.fabric.namespaces import Namespaces
 from testbed.fabric.netlink import Netlink
-from testbed.fabric.plan import NodePlan
+from testbed.fabric.plan import NodePlan, detour
 from testbed.fabric.ports import Ports
 from testbed.model.scenario import FaultAction
 from testbed.model.topology import Link, Port
@@ -69,6 +69,8 @@ class LinkFaults:
         for port in (link.lower, link.upper):
             self._ports.flag(port.ifindex, "FLAG_DOWN", on=True)
         with Netlink(self._namespaces, link.upper.node) as upper:
+            routes, neighbour = detour(self._plans[link.upper.node], link.upper.ifindex)
+            static.install(upper, routes, [neighbour], [])  # each replaces the route that the next line would delete
             linkstate.set_up(upper, link.upper.ifindex, up=False)
         with Netlink(self._namespaces, link.lower.node) as lower:
             linkstate.wait_carrier(lower, link.lower.node, link.lower.ifindex, carrier=False, running=False)
@@ -82,7 +84,8 @@ class LinkFaults:
             linkstate.set_up(upper, link.upper.ifindex, up=True)
             for end, port in ((upper, link.upper), (lower, link.lower)):
                 linkstate.wait_carrier(end, port.node, port.ifindex, carrier=True, running=True)
-            static.install(upper, *plan.of_device(link.upper.ifindex))
+            static.install(upper, *plan.of_device(link.upper.ifindex))  # each route replaces its detour
+            upper.execute([srv6.neighbour_message(detour(plan, link.upper.ifindex)[1], delete=True)])
             self._check(upper, plan)
             self._check(lower, self._plans[link.lower.node])
         for port in (link.lower, link.upper):
@@ -90,13 +93,11 @@ class LinkFaults:
 
     def _check(self, end: Netlink, plan: NodePlan) -> None:
         """Equal to the plan, except what other faults still hold down in this node."""
-        held = {
-            str(item)
-            for port, link in plan.ports
-            if self._active[FaultAction.DOWN, link.upper.ifindex]
-            for group in plan.of_device(port.ifindex)
-            for item in group
-        }
+        held: set[str] = set()
+        for port, link in plan.ports:
+            if self._active[FaultAction.DOWN, link.upper.ifindex]:
+                routes, neighbour = detour(plan, port.ifindex)
+                held.update(str(item) for group in (*plan.of_device(port.ifindex), routes, [neighbour]) for item in group)
         found = [problem for problem in static.problems(end, plan) if not any(item in problem for item in held)]
         if found:
             raise KernelError(plan.node, "restore after link down", "; ".join(found))

@@ -37,10 +37,10 @@ def _end(port: Port, mtu: int, queue_packets: int) -> str:
     )
 
 
-def sid_device_line(switch: str) -> str:
+def sid_device_line(switch: str, mtu: int) -> str:
     """The private pair that carries a switch's own SID: no fault ever touches it."""
-    first = f"name {SID_DEVICE} index {SID_DEVICE_INDEX} netns {switch} {_QUIET}"
-    second = f"name {SID_PEER} index {SID_PEER_INDEX} netns {switch} {_QUIET}"
+    first = f"name {SID_DEVICE} index {SID_DEVICE_INDEX} netns {switch} mtu {mtu} {_QUIET}"
+    second = f"name {SID_PEER} index {SID_PEER_INDEX} netns {switch} mtu {mtu} {_QUIET}"
     return f"link add {first} type veth peer {second}"
 
 

@@ -92,7 +92,7 @@ class Fabric:
     def _make_links(self) -> None:
         band = queues.band_packets(self.links, self.switch)
         lines = [links.pair_line(link, self.links.mtu, band) for link in self.topology.links]
-        lines += [links.sid_device_line(switch) for switch in self.topology.switches]
+        lines += [links.sid_device_line(switch, self.links.mtu) for switch in self.topology.switches]
         # iproute2 opens a descriptor for every `netns NAME` in a batch and closes none, so the lines go in portions.
         portion = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _DESCRIPTORS_OF_IP) // 2
         for start in range(0, len(lines), portion):

@@ -98,6 +98,16 @@ class NodePlan:
         )
 
 
+def detour(plan: NodePlan, ifindex: int) -> tuple[set[Route], Neighbour]:
+    """What stands in for a switch's port that is down on its own side, so that what it loses is still counted.
+
+    Its prefixes lead to the private device instead, towards the port's own MAC, by which the port program knows the port.
+    """
+    here = Neighbour(next_hop(ifindex), SID_DEVICE_INDEX, mac_of(ifindex))
+    lost = {route for route in plan.routes if route.device == ifindex}
+    return {Route(route.prefix, RouteKind.UNICAST, SID_DEVICE_INDEX, here.address) for route in lost}, here
+
+
 def mac_of(ifindex: int) -> bytes:
     """A fixed, locally administered MAC from the fabric-wide interface index."""
     return b"\x02\x00" + ifindex.to_bytes(4, "big")

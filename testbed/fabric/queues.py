@@ -14,7 +14,7 @@ from pathlib import Path
 
 from testbed.errors import KernelError
 from testbed.fabric.netlink import Netlink, attributes
-from testbed.fabric.plan import NodePlan
+from testbed.fabric.plan import SID_DEVICE, NodePlan
 from testbed.model.codepoints import Dscp
 from testbed.model.scenario import LinkSpec, SwitchSpec
 from testbed.model.topology import Link, Port, Tier
@@ -108,8 +108,13 @@ def band_packets(links: LinkSpec, switch: SwitchSpec) -> int:
 
 
 def lines(plan: NodePlan, links: LinkSpec, pins: Path) -> list[str]:
-    """`tc -batch` lines for every port of a node: shaper, bands, port program in both directions."""
+    """`tc -batch` lines for every port of a node: shaper, bands, port program in both directions; a switch's private device."""
     found: list[str] = []
+    if not plan.is_host:
+        found += [
+            f"qdisc add dev {SID_DEVICE} clsact",
+            f"filter add dev {SID_DEVICE} egress prio 1 handle 1 bpf da object-pinned {pins}/lost",
+        ]
     for port, link in plan.ports:
         tbf = shaper(link, links)
         # TBF insists on a limit, but with a child of its own the child's length is what counts.

@@ -22,7 +22,7 @@ from testbed.fabric.plan import Address, Flavor, Neighbour, Route, RouteKind
 
 RTM_NEWADDR, RTM_GETADDR = 20, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
-RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
+RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
 _WRITE = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
 _MAIN_TABLE = 254
 _PROTO_KERNEL, _PROTO_STATIC = 2, 4
@@ -98,13 +98,15 @@ def route_message(route: Route, *, delete: bool = False) -> tuple[str, bytes]:
     return f"route add {route}", _encode(message, RTM_NEWROUTE, _WRITE)
 
 
-def neighbour_message(neighbour: Neighbour) -> tuple[str, bytes]:
-    """(operation, message) for a permanent neighbour: never resolved, never counted against the table limit (pitfall H-09)."""
+def neighbour_message(neighbour: Neighbour, *, delete: bool = False) -> tuple[str, bytes]:
+    """(operation, message) that sets or deletes a permanent neighbour: never resolved, never counted by the table (H-09)."""
     message = ndmsg()
     message["family"] = socket.AF_INET6
     message["ifindex"] = neighbour.device
     message["state"] = _NUD_PERMANENT
     message["attrs"] = [("NDA_DST", str(neighbour.address)), ("NDA_LLADDR", neighbour.mac.hex(":"))]
+    if delete:
+        return f"del {neighbour}", _encode(message, RTM_DELNEIGH, NLM_F_REQUEST | NLM_F_ACK)
     return f"add {neighbour}", _encode(message, RTM_NEWNEIGH, _WRITE)
 
 

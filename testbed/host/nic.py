@@ -106,13 +106,13 @@ def build(plan: HostPlan, recorder: Recorder) -> Nic:
         config = module.EndpointConfig(
             host=plan.index,
             inner=plan.inner,
-            ports=tuple(module.PortConfig(port.plane, port.rate_bps) for port in plan.ports),
+            ports=tuple(module.PortConfig(port.plane, port.rate_bps, port.bucket_bytes) for port in plan.ports),
             overhead_bytes=plan.overhead_bytes,
             **plan.transport,
         )
     except (TypeError, ValueError) as error:
         raise PlanError(f"the {plan.kind} transport does not take this configuration: {error}") from error
-    endpoint: Endpoint = module.Endpoint(config, recorder, plan.seed)
+    endpoint: Endpoint = module.Endpoint(config, recorder, f"{plan.seed}:{plan.host}")
     for peer in plan.peers:
         endpoint.add_peer(peer.index, peer.inner, peer.paths)
     return Nic(endpoint, module.WriteComplete, module.ImmediateReceived, module.QueuePairError)

@@ -18,11 +18,12 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One NIC port; port p serves plane p. `sid` is the host's own uSID address there."""
+    """One NIC port; port p serves plane p. `sid` is the host's own uSID address there, `bucket_bytes` its shaper's burst."""
 
     plane: int
     interface: str
     rate_bps: int
+    bucket_bytes: int
     sid: str
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.fabric.queues import shaper
 from testbed.model import timing, usid
 from testbed.model.flows import Flow
 from testbed.model.paths import Path as FabricPath
@@ -55,6 +56,7 @@ def _ports(scenario: Scenario, topology: Topology, host: int) -> list[dict[str, 
             "plane": link.plane,
             "interface": link.lower.name,
             "rate_bps": scenario.links.rate_bps,
+            "bucket_bytes": shaper(link, scenario.links).burst,
             "sid": str(usid.host_sid(link.plane, host)),
         }
         for link in links

@@ -75,19 +75,27 @@ def test_down_loses_carrier_and_up_restores_everything(sandbox: Sandbox, ends: t
 
 
 def test_packets_into_a_dead_link_are_counted_as_fault_drops(sandbox: Sandbox) -> None:
+    """At the end that kept its routes and at the end that lost them, full-size packets too, each at its own port."""
+
     def body() -> None:
-        with kit.fabric(SHAPE) as net, kit.raw(net, "h0") as source, kit.raw(net, "h2") as target:
-            link = net.topology.link("p0t0-0", "p0t1-1")
+        with kit.fabric(SHAPE) as net, kit.raw(net, "h0") as zero, kit.raw(net, "h2") as two:
+            link, other = net.topology.link("p0t0-0", "p0t1-1"), net.topology.link("h3", "p0t0-1")
             net.apply_fault(link, FaultAction.DOWN)
-            for _ in range(5):
-                kit.send(source, kit.path(net, 0, 2, 1), bytes(100))
-                kit.send(source, kit.path(net, 0, 2, 0), bytes(100))
-            assert len(kit.receive_all(target)) == 5
-            count = kit.counters(net)["p0t0-0", "p0t1-1"]
-            assert (count.packets, count.dropped_fault) == (0, 5)
+            net.apply_fault(other, FaultAction.DOWN)
+            for index in (0, 0, 0, 1, 1):  # over p0t1-0, over p0t1-1
+                kit.send(zero, kit.path(net, 0, 2, index), bytes(4096))
+                kit.send(two, kit.path(net, 2, 0, index), bytes(4096))
+            kit.send(two, kit.path(net, 2, 3, 0), bytes(4096))
+            assert len(kit.receive_all(two)) == 3
+            assert len(kit.receive_all(zero)) == 3
+            lost = {port: count.dropped_fault for port, count in kit.counters(net).items() if count.dropped_fault}
+            assert lost == {("p0t0-0", "p0t1-1"): 2, ("p0t1-1", "p0t0-0"): 2, ("p0t0-1", "h3"): 1}
+            assert kit.counters(net)["p0t0-0", "p0t1-1"].packets == 0
             net.undo_fault(link, FaultAction.DOWN)
-            kit.send(source, kit.path(net, 0, 2, 1), bytes(100))
-            assert len(kit.receive_all(target)) == 1
+            net.undo_fault(other, FaultAction.DOWN)
+            kit.send(zero, kit.path(net, 0, 2, 1), bytes(100))
+            assert len(kit.receive_all(two)) == 1
+            assert verify(net, net.topology).problems == []
 
     sandbox(body)
 

@@ -14,7 +14,7 @@ from testbed.errors import KernelError
 from testbed.fabric.bpf.layout import Struct, struct
 
 _NODE = "port program"
-_PROGRAMS = ("egress", "ingress")
+_PROGRAMS = ("egress", "ingress", "lost")
 _MAPS = ("settings", "counters", "queues")
 _Print = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -53,7 +53,7 @@ class Array:
 
 
 class PortProgram:
-    """The loaded program, pinned as `directory/egress` and `directory/ingress`, with its maps."""
+    """The loaded program, pinned as `directory/egress`, `/ingress` and `/lost`, with its maps."""
 
     def __init__(self, path: Path, ports: int, directory: Path) -> None:
         """Load `path` with room for ifindexes below `ports`. Raises KernelError with the verifier's words."""

@@ -215,4 +215,23 @@ int ingress(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC; /* go on: a delay line may be attached behind us */
 }
 
+/* On a switch's private device: packets whose port is down on this side. The kernel forgets a downed port's routes, so the
+ * fault points them here, with the port's own MAC as destination; its index is in the last four octets (plan.mac_of).
+ */
+SEC("tc")
+int lost(struct __sk_buff *skb)
+{
+	struct port_counters *count;
+	__u8 mac[ETH_ALEN];
+	__u32 key;
+
+	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)) < 0)
+		return TC_ACT_SHOT;
+	key = (__u32)mac[2] << 24 | (__u32)mac[3] << 16 | (__u32)mac[4] << 8 | mac[5];
+	count = bpf_map_lookup_elem(&counters, &key);
+	if (count)
+		__sync_fetch_and_add(&count->dropped_fault, 1);
+	return TC_ACT_SHOT;
+}
+
 char _license[] SEC("license") = "GPL";

@@ -40,7 +40,7 @@ COUNTERS = (
 class Core:
     """Shared state of one endpoint. `out` holds datagrams until the next `transmit`."""
 
-    def __init__(self, config: EndpointConfig, recorder: Recorder, seed: int) -> None:
+    def __init__(self, config: EndpointConfig, recorder: Recorder, seed: int | str) -> None:
         self.config = config
         self.recorder = recorder
         self.rng = random.Random(seed)

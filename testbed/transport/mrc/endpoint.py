@@ -32,7 +32,7 @@ _PROBES_REMEMBERED = 64
 class Endpoint:
     """One host's MRC."""
 
-    def __init__(self, config: EndpointConfig, recorder: Recorder, seed: int) -> None:
+    def __init__(self, config: EndpointConfig, recorder: Recorder, seed: int | str) -> None:
         self.config = config
         self._core = Core(config, recorder, seed)
         self._senders: list[QueuePair] = []  # round robin
