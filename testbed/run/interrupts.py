@@ -23,7 +23,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.raising = True
-        self.limit_s = 0
+        self.limit_s = 0.0
         self._asked_at: float | None = None
         self._wake_reader, self._wake_writer = socket.socketpair()
         for end in (self._wake_reader, self._wake_writer):
@@ -33,7 +33,7 @@ class Interrupts:
         """Take over the signals and end the run with a RunError after `limit_s`, whatever it is waiting for."""
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
-        self.limit_s = int(limit_s)
+        self.limit_s = limit_s
         signal.signal(signal.SIGALRM, self._on_alarm)
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
@@ -69,4 +69,4 @@ class Interrupts:
             raise Interrupted
 
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
-        raise RunError(f"the run took more than {self.limit_s} s, its overall limit (duration + drain + 60 s)")
+        raise RunError(f"the run took more than {self.limit_s:g} s, its overall limit (duration + drain + 60 s)")

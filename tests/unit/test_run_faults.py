@@ -1,0 +1,90 @@
+"""Planned faults become kernel calls at their times, and events with planned and confirmed times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from testbed.model import faults as model_faults
+from testbed.model import load
+from testbed.model.scenario import FaultAction
+from testbed.model.topology import Link, build
+from testbed.run.faults import ACTION, Faults
+from testbed.run.telemetry import EventLog
+from testbed.run.timeline import Timeline
+
+SCENARIO = """\
+name: faulty
+topology: {planes: 2, t0_groups: 2, t1_per_plane: 2, hosts_per_t0: 2}
+links: {rate: 5mbit, delay: 20ms}
+workload: [{kind: permutation, message: 64KiB}]
+faults:
+  - {at: 3s, link: "p0t0-0:p0t1-1", action: down, for: 2s}
+  - {at: 4s, link: "p1t1-0:p1t0-1", action: blackhole, direction: forward}
+  - {at: 6s, link: {tier: nic-t0, plane: 1, switch: p1t0-0}, action: down, for: 1s}
+measure: {warmup: 1s, duration: 8s}
+"""
+S = 10**9
+T0 = 100 * S
+LATE = 3_000_000
+
+
+class Kernel:
+    """Notes what it is told; confirms a little later."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.done: list[tuple[str, int, str, str]] = []
+
+    def apply_fault(self, link: Link, action: FaultAction, direction: str) -> int:
+        self.done.append(("apply", self.now, link.name, f"{action.value} {direction}"))
+        return self.now + LATE
+
+    def undo_fault(self, link: Link, action: FaultAction, direction: str) -> int:
+        self.done.append(("undo", self.now, link.name, f"{action.value} {direction}"))
+        return self.now + LATE
+
+
+def test_every_fault_is_applied_undone_and_logged(tmp_path: Path) -> None:
+    scenario = load.load_text(SCENARIO, "faulty.yaml")
+    kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
+    faults = Faults(kernel, log)
+    faults.schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    active = {}
+    while (due := timeline.next_ns()) is not None:
+        kernel.now = due + 1
+        timeline.fire(kernel.now)
+        active[(due - T0) // S] = faults.active
+    log.close()
+    assert [(what, (at - T0) // S, link, how) for what, at, link, how in kernel.done] == [
+        ("apply", 3, "p0t0-0:p0t1-1", "down both"),
+        ("apply", 4, "p1t0-1:p1t1-0", "blackhole backward"),  # forward from the T1 it names first: towards the hosts
+        ("undo", 5, "p0t0-0:p0t1-1", "down both"),
+        ("apply", 6, "h0:p1t0-0", "down both"),
+        ("apply", 6, "h1:p1t0-0", "down both"),
+        ("undo", 7, "h0:p1t0-0", "down both"),
+        ("undo", 7, "h1:p1t0-0", "down both"),
+    ]
+    assert active[4] == ("down p0t0-0:p0t1-1", "blackhole p1t0-1:p1t1-0")
+    assert active[7] == ("blackhole p1t0-1:p1t1-0",)
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["kind"] for event in events].count("fault_end") == 3
+    assert all(event["t_ns"] - event["planned_ns"] == LATE + 1 for event in events)
+    assert events[0] == {
+        "t_ns": T0 + 3 * S + 1 + LATE,
+        "planned_ns": T0 + 3 * S,
+        "kind": "fault_start",
+        "fault": 0,
+        "where": "p0t0-0:p0t1-1",
+        "action": "down",
+        "plane": 0,
+    }
+
+
+def test_the_end_of_a_run_takes_faults_off_the_timeline(tmp_path: Path) -> None:
+    scenario = load.load_text(SCENARIO, "faulty.yaml")
+    kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
+    Faults(kernel, log).schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    timeline.clear(ACTION)
+    log.close()
+    assert timeline.next_ns() is None
