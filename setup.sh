@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Everything a bare Debian 12 or Ubuntu 24.04 needs: distribution packages, the virtual environment .venv, the port program.
+# Everything a bare Debian 12 or Ubuntu 24.04 needs: distribution packages, the virtual environment .venv, the port program,
+# the compiled transport.
 # Run as root or with sudo. Says nothing when all is well; the second run only compares a stamp.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 # What each is for: iproute2 links, routes, queues; mininet its mnexec helper; iptables the delay line; clang, libbpf-dev,
-# libc6-dev and linux-libc-dev the port program; the rest baselines, captures and the environment.
+# libc6-dev and linux-libc-dev the port program; gcc and python3-dev the compiled transport; the rest baselines, captures and
+# the environment.
 packages=(
-  bash ca-certificates clang ethtool iperf3 iproute2 iptables libbpf-dev libc6-dev linux-libc-dev
-  mininet python3 python3-venv tcpdump util-linux
+  bash ca-certificates clang ethtool gcc iperf3 iproute2 iptables libbpf-dev libc6-dev linux-libc-dev
+  mininet python3 python3-dev python3-venv tcpdump util-linux
 )
 wanted_if_available=(bpftool)
 tools=(clang ethtool ip ip6tables-restore iperf3 mnexec tc tcpdump unshare)
@@ -66,7 +68,7 @@ make_environment() {
 }
 
 stamp() { # changes with anything that a new run of this script would act on
-  cat setup.sh requirements.txt requirements-dev.txt <("$python" --version) | sha256sum
+  find testbed/transport -name '*.py' | sort | xargs cat setup.sh requirements.txt requirements-dev.txt <("$python" --version) | sha256sum
 }
 
 tools_present() {
@@ -83,5 +85,6 @@ fi
 install_packages
 make_environment
 run "compiling the port program" .venv/bin/python -m testbed.fabric.bpf.build
+run "compiling the transport" .venv/bin/python -m testbed.host.compiled
 tools_present || fail "still not on PATH after installing: $(for t in "${tools[@]}"; do command -v "$t" >/dev/null || echo -n "$t "; done)"
 stamp >.venv/.stamp

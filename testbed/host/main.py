@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import suppress
 
+from testbed.host import compiled
 from testbed.host.control import ChannelClosedError, Control, ControlError
 from testbed.host.flows import FlowError
 from testbed.host.loop import EXIT_QUIT, Loop, Wakeup
@@ -51,11 +52,12 @@ def main(arguments: list[str], make_nic: MakeNic = build) -> int:
 def _serve(plan_file: str, control: Control, make_nic: MakeNic) -> int:
     wakeup = Wakeup()
     plan = read(plan_file)
+    is_compiled = compiled.use(os.environ)
     wire = RawSocket({address: plane for peer in plan.peers for _, plane, address in peer.paths})
     session = Session(plan, control, make_nic, time.monotonic_ns())
     session.extra_counters = wire.counters
     _settle_collector()
-    session.announce()
+    session.announce(is_compiled)
     try:
         status = Loop(session, wire, control, wakeup).run()
     except BaseException:

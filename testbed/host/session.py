@@ -78,9 +78,9 @@ class Session:
         self.deadline = 0
         self._update_deadline()
 
-    def announce(self) -> None:
-        """Tell the runner that this host is ready, and where its flows end."""
-        self.control.send({"type": "ready", "flows": self._ready})
+    def announce(self, compiled: bool = False) -> None:
+        """Tell the runner that this host is ready, where its flows end, and whether its transport runs compiled."""
+        self.control.send({"type": "ready", "compiled": compiled, "flows": self._ready})
 
     def _sender(self, flow: Flow) -> SenderFlow:
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)

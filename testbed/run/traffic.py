@@ -59,6 +59,7 @@ class Outcome:
     teardown_s: float | None = None
     rtt_measured: list[dict[str, int]] = field(default_factory=list)
     delay_method: str | None = None
+    transport_build: str | None = None  # compiled, or pure Python
     fabric_failures: dict[str, int] = field(default_factory=dict)
     connections: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -172,6 +173,8 @@ class _Traffic:
         self._hosts.start(fabric, plans, self._folder.logs)
         self._wait("ready", READY_S)
         ends = {host.name: {end["flow"]: end for end in host.messages["ready"]["flows"]} for host in self._hosts}
+        compiled = all(host.messages["ready"]["compiled"] for host in self._hosts)
+        self._outcome.transport_build = "compiled" if compiled else "pure Python"
         self._outcome.connections = [_connection(flow, ends) for flow in self._flows]
         for host in self._hosts:
             peers = []

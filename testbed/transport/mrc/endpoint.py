@@ -155,12 +155,14 @@ class Endpoint:
             if not requester.may_send():
                 blocked += 1
                 continue
-            path = requester.pick(now)
+            paths = qp.peer.paths
+            path = requester.pick(now) if paths.full_until <= now else None
             if path is None:
                 blocked += 1
-                wake = qp.peer.paths.port_wake()
-                if self._port_wake is None or wake < self._port_wake:
-                    self._port_wake = wake
+                if paths.full_until <= now:
+                    paths.full_until = paths.port_wake()
+                if self._port_wake is None or paths.full_until < self._port_wake:
+                    self._port_wake = paths.full_until
                 continue
             blocked = 0
             out.append(requester.send(path, now))

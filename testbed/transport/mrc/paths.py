@@ -105,6 +105,9 @@ class PathSet:
         # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4).
         self.min_active = max(1, len(paths) // 4)
         self.usable = len(paths)
+        # No port has room before then; it is filled again half a frame before it runs dry, not as soon as it could be, so that
+        # one wake-up fills several ports.
+        self.full_until = 0
         self.bad: list[Path] = []  # being probed
         self.retired = 0
         self.restored = 0
