@@ -59,7 +59,7 @@ PACKETS = Table(
         Column("sent_ns", _I, "departure from the host's port by the sender's own clock of that port, ns"),
         Column("fate_ns", _N, "when the sender learnt the fate, ns", optional=True),
         Column("placed_ns", _N, "payload placed at the receiver, ns; null when it never arrived whole"),
-        Column("fate", _T, "acknowledged | marked | trimmed | lost | unknown"),
+        Column("fate", _T, "acknowledged | marked | trimmed | lost | refused (a NACK for another reason) | unknown"),
         Column(
             "reason", _T, "why it was called lost: later_same_path | reorder_window | rto | probe | port_down", optional=True
         ),

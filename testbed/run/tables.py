@@ -21,7 +21,7 @@ from testbed.run.records import read
 from testbed.run.telemetry import COUNTERS, CPU_WHO, LEVELS
 
 # Codes of the raw records, in order; tests/unit/test_run_tables.py holds them against the transport's own.
-FATES = ("unknown", "acknowledged", "trimmed", "lost")
+FATES = ("unknown", "acknowledged", "trimmed", "lost", "refused")
 REASONS = ("", "later_same_path", "reorder_window", "rto", "probe", "port_down")
 EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED", "UNKNOWN")
 EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow")
