@@ -161,15 +161,14 @@ class PathSet:
         return path if path is not None else self.all[0]
 
     def _stir(self, active: list[Path]) -> None:
-        """Change the order a little each round, so that senders do not march in step (mrc-facts 3.5).
+        """Change the order a little each round, so that senders do not march in step for ever (mrc-facts 3.5).
 
-        Only neighbours change places: a wholly new order could give a path two turns in a row, and a dead one would then
-        swallow more packets before its first loss is known.
+        One pair of neighbours changes places: a wholly new order could give a path two turns in a row, and a dead one would
+        then swallow one more packet before its first loss is known.
         """
-        draws = self.rng.getrandbits(len(active))
-        for index in range(draws & 1, len(active) - 1, 2):
-            if draws >> index & 2:
-                active[index], active[index + 1] = active[index + 1], active[index]
+        if len(active) > 1:
+            index = self.rng.randrange(len(active) - 1)
+            active[index], active[index + 1] = active[index + 1], active[index]
 
     def port_wake(self) -> int:
         """When a port that the policy would use wants more, in ns."""
