@@ -161,6 +161,8 @@ class Endpoint:
                 blocked += 1
                 if paths.full_until <= now:
                     paths.full_until = paths.port_wake()
+                    for port in core.ports.values():
+                        port.wanted = True
                 if self._port_wake is None or paths.full_until < self._port_wake:
                     self._port_wake = paths.full_until
                 continue
@@ -227,6 +229,7 @@ class Endpoint:
             "ev_probes": core.prober.sent,
             "ev_probe_answers": core.prober.answered,
             "placed_bytes": core.placed_bytes,
+            "port_dry_ns": sum(port.dry_ns for port in core.ports.values()),
         }
 
     def _peer(self, index: int) -> Peer:

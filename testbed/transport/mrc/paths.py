@@ -16,6 +16,7 @@ from testbed.transport.mrc.policies import POLICIES
 from testbed.transport.mrc.ports import PortClock
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
+RTT_SAMPLES = 8
 Destination = tuple[str, int, int, int]
 
 
@@ -23,9 +24,11 @@ class Path:
     """One distinct way to a destination, named by its EV."""
 
     __slots__ = (
+        "_recent",
         "address",
         "destination",
         "ev",
+        "extra_ns",
         "heads",
         "label",
         "next_probe",
@@ -46,10 +49,17 @@ class Path:
         self.address = address
         self.destination: Destination = (address, 0, self.label, 0)
         self.state = EvState.GOOD
+        self.extra_ns = 0  # how much longer than the base round trip this path's is known to take, at the least
+        self._recent: deque[int] = deque(maxlen=RTT_SAMPLES)
         self.next_probe = 0  # when the next background probe is due, while the path is bad
         self.probes_sent = 0  # since it was retired
         self.probes_answered: set[int] = set()  # their numbers
         self.heads: dict[tuple[int, int, int], tuple[bytes, int]] = {}  # packets.py's cache
+
+    def sample(self, extra_ns: int) -> None:
+        """A round trip took `extra_ns` more than the base; the least of the recent ones is the path's own share."""
+        self._recent.append(max(0, extra_ns))
+        self.extra_ns = min(self._recent)
 
     def __repr__(self) -> str:
         return f"Path(ev={self.ev:#x}, plane={self.plane}, {self.state.name})"

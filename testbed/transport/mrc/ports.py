@@ -15,7 +15,7 @@ _NS = 1_000_000_000
 class PortClock:
     """One port. `free_at` is when its last frame will have left at the line rate; the bucket may let it go a little sooner."""
 
-    __slots__ = ("_byte_ns", "_lead_ns", "_overhead", "frame_ns", "free_at", "up")
+    __slots__ = ("_byte_ns", "_lead_ns", "_overhead", "dry_ns", "frame_ns", "free_at", "up", "wanted")
 
     def __init__(self, config: PortConfig, full_inner_bytes: int, overhead_bytes: int) -> None:
         self._byte_ns = 8 * _NS / config.rate_bps
@@ -25,6 +25,8 @@ class PortClock:
         self._lead_ns = max(0, int(config.bucket_bytes * self._byte_ns) - self.frame_ns)
         self.free_at = 0
         self.up = True
+        self.wanted = False  # a packet was ready and found no room
+        self.dry_ns = 0  # time the port stood empty although one was: the host came back too late
 
     def has_room(self, now: int) -> bool:
         """Whether at most one full frame is waiting, so that one more makes two.
@@ -39,6 +41,11 @@ class PortClock:
 
     def depart(self, inner_bytes: int, now: int) -> int:
         """Account for a frame handed over now; returns the time at which it starts to leave."""
+        if self.wanted:
+            self.wanted = False
+            late = now - self.free_at - self._lead_ns
+            if late > 0:
+                self.dry_ns += late
         start = max(self.free_at, now)
         self.free_at = start + int((inner_bytes + self._overhead) * self._byte_ns)
         return max(start - self._lead_ns, now)

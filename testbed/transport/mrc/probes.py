@@ -22,11 +22,12 @@ _ID_MASK = 0xFFFF
 class Prober:
     """The background probes of one endpoint, over all its destinations."""
 
-    __slots__ = ("_next_id", "_out", "answered", "sent")
+    __slots__ = ("_next_id", "_out", "_rtt_base_ns", "answered", "sent")
 
-    def __init__(self) -> None:
+    def __init__(self, rtt_base_ns: int) -> None:
+        self._rtt_base_ns = rtt_base_ns
         self._next_id = 0
-        self._out: dict[int, tuple[PathSet, Path, int]] = {}
+        self._out: dict[int, tuple[PathSet, Path, int, int]] = {}
         self.sent = 0
         self.answered = 0
 
@@ -43,13 +44,12 @@ class Prober:
         probe_id = self._next_id
         self._next_id = (probe_id + 1) & _ID_MASK
         path.probes_sent += 1
-        self._out[probe_id] = (paths, path, path.probes_sent)
         while len(self._out) > REMEMBERED:
             del self._out[next(iter(self._out))]
         self.sent += 1
         body = Erth(EndpointOp.EV_PROBE, 0, timestamp16(now)).pack()
         buffers, inner = control(link, path, Opcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id, body)
-        path.port.depart(inner, now)
+        self._out[probe_id] = (paths, path, path.probes_sent, path.port.depart(inner, now))
         return path.destination, TCLASS_PROBE, buffers
 
     def answer(self, probe_id: int, now: int) -> None:
@@ -57,7 +57,8 @@ class Prober:
         found = self._out.pop(probe_id, None)
         if found is None:
             return
-        paths, path, number = found
+        paths, path, number, sent = found
+        path.sample(now - sent - self._rtt_base_ns)
         self.answered += 1
         path.probes_answered.add(number)
         if all(number - back in path.probes_answered for back in range(ANSWERS_TO_RESTORE)):

@@ -21,6 +21,7 @@ from testbed.transport.mrc.timing import ReorderWindow, RetransmissionTimer
 from testbed.transport.mrc.window import FixedWindow
 
 _RECEIVED_MASK = (1 << 24) - 1
+MOST_PASSED_OVER = 4  # suspected paths in a row, before the rotation's own choice is taken after all
 Datagram = tuple[Destination, int, Buffers]
 
 
@@ -109,6 +110,7 @@ class Requester:
         self._link = link
         self._payload = payload
         self._limits = limits
+        self._rtt_base_ns = rtt_base_ns
         self._mpr_psns = limits.mpr * MPR_UNIT
         self._recorder = recorder
         self._holes: list[int] = []
@@ -120,7 +122,7 @@ class Requester:
         self._executed = 0  # messages that the responder's transport ACK has confirmed
         self._asked: SentPacket | None = None  # the latest packet that is owed a SACK of its own
         self._received = 0  # the newest SACK's count of received bytes: an older SACK overtaken on another path judges nothing
-        self._latest_acked = -1  # departure time of the latest packet known to have arrived
+        self._latest_acked = -1  # of packets known to have arrived: the latest departure, plus its path's extra
         self._in_flight: dict[Path, deque[SentPacket]] = {path: deque() for path in paths.all}
         self._path_acked: dict[Path, int] = dict.fromkeys(paths.all, -1)
 
@@ -151,11 +153,26 @@ class Requester:
         return self.window.has_room(min(self._payload, message.length - message.sent))
 
     def pick(self, now: int) -> Path | None:
-        """The path of the next packet, None while no port has room. A retransmission takes a fresh EV if there is one."""
-        path = self.paths.next(now)
-        if self._holes and path is self.lost[self._holes[0]].path:
-            return self.paths.next(now) or path
-        return path
+        """The path of the next packet, None while no port has room.
+
+        A retransmission takes a fresh EV if there is one. A path is passed over while one of its packets is overdue: later
+        ones have arrived elsewhere, though not by enough to call it lost. That costs nothing and spares a dead path a packet.
+        """
+        first = path = self.paths.next(now)
+        avoid = self.lost[self._holes[0]].path if self._holes else None
+        for _ in range(MOST_PASSED_OVER):
+            if path is None or not (path is avoid or self._suspects(path)):
+                return path or first
+            path = self.paths.next(now)
+        return first
+
+    def _suspects(self, path: Path) -> bool:
+        if not self.paths.policy.react:
+            return False
+        queue = self._in_flight[path]
+        while queue and not queue[0].outstanding:
+            queue.popleft()
+        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest_acked
 
     def send(self, path: Path, now: int) -> Datagram:
         """Send one packet on `path`: the oldest hole, else the next of the oldest message. Only after `may_send`."""
@@ -234,7 +251,7 @@ class Requester:
         touched: set[Path] = set()
         progress = False
         if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and not packet.retransmission:
-            self._sample(packet.path.plane, now - packet.sent)
+            self._sample(packet.path, now - packet.sent)
         if cack > self.cack:
             for psn in range(self.cack + 1, cack + 1):
                 progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
@@ -248,7 +265,7 @@ class Requester:
                 progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
         if probe is not None:
             sent, path = probe
-            self._latest_acked = max(self._latest_acked, sent)
+            self._latest_acked = max(self._latest_acked, sent + path.extra_ns)
             self._path_acked[path] = max(self._path_acked[path], sent)
             touched.add(path)
             progress = True
@@ -278,7 +295,7 @@ class Requester:
         if packet.retransmission and self.reorder.too_soon(now - packet.sent):
             self.reorder.spurious(now)  # the first transmission arrived; this one says nothing of its path
             return True
-        self._latest_acked = max(self._latest_acked, packet.sent)
+        self._latest_acked = max(self._latest_acked, packet.sent + path.extra_ns)
         self._path_acked[path] = max(self._path_acked[path], packet.sent)
         touched.add(path)
         self.paths.policy.acknowledged(path, marked=marked)
@@ -304,7 +321,7 @@ class Requester:
         for packet in self.outstanding.values():
             if packet.sent > threshold:
                 break
-            if packet.outstanding and known <= packet.psn < end:
+            if packet.outstanding and packet.sent + packet.path.extra_ns <= threshold and known <= packet.psn < end:
                 found.append((packet, reason))
         for packet, why in found:
             self._lose(packet, why, now)
@@ -391,7 +408,9 @@ class Requester:
         for packet in self.outstanding.values():
             self._record(packet, 0, Fate.UNKNOWN, LossReason.NONE, False)
 
-    def _sample(self, plane: int, rtt: int) -> None:
+    def _sample(self, path: Path, rtt: int) -> None:
+        path.sample(rtt - self._rtt_base_ns)
+        plane = path.plane
         old = self.rtt_ns[plane]
         self.rtt_ns[plane] = rtt if not old else old + (rtt - old >> 3)
 

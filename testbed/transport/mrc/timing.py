@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, TIMEOUT_MAX_N, TIMEOUT_UNIT_NS, QpLimits
 
-REORDER_DECAY_RTTS = 64  # a widened reorder window halves after so long without another spurious retransmission
+REORDER_DECAY_RTTS = 4  # a widened reorder window halves after so long without another spurious retransmission
+SUSPECT_DIVISOR = 4  # a path is suspected at a quarter of the reorder window
 REORDER_MOST_RTTS = 8
 
 
@@ -22,6 +23,11 @@ class ReorderWindow:
         self._value = self._floor
         self._changed = 0
         self.count = 0  # spurious retransmissions seen
+
+    @property
+    def suspect_ns(self) -> int:
+        """How much later than a path's outstanding packet another must have arrived for the path to be passed over."""
+        return self._floor // SUSPECT_DIVISOR
 
     def value(self, now: int) -> int:
         if self._value > self._floor and now - self._changed > REORDER_DECAY_RTTS * self._rtt_base_ns:
