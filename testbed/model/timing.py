@@ -10,7 +10,7 @@ from testbed.model.scenario import LinkSpec, Scenario
 NS_PER_S = 10**9
 MIN_WINDOW_FRAMES = 8  # below it one late SACK idles the sender and marks mean nothing (DESIGN 1, 7)
 WINDOW_BDPS = Fraction(3, 2)
-PORT_FRAMES = 2  # no more wait in a NIC port (DESIGN 6)
+PORT_FRAMES = 3  # a frame joins a NIC port while fewer than two wait there (DESIGN 6)
 DRAIN_NS = 10 * NS_PER_S  # DESIGN 4.2: 10 s plus 20 base round trips
 DRAIN_RTTS = 20
 

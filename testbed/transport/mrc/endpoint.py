@@ -37,6 +37,9 @@ class Endpoint:
         self._core = Core(config, recorder, seed)
         self._senders: list[QueuePair] = []  # round robin
         self._port_wake: int | None = None
+        # Arrivals wake the host often enough to fill ports as they get room. A timer of its own comes a little later, so that
+        # it is rarely needed and then fills several ports, long before one runs dry.
+        self._patience_ns = min(port.frame_ns for port in self._core.ports.values()) * 2 // 5
         self._next_probe_id = 0
         self.receive = Inbound(self._core).receive
 
@@ -160,11 +163,12 @@ class Endpoint:
             if path is None:
                 blocked += 1
                 if paths.full_until <= now:
-                    paths.full_until = paths.port_wake()
+                    paths.full_until = paths.policy.full_until()
                     for port in core.ports.values():
                         port.wanted = True
-                if self._port_wake is None or paths.full_until < self._port_wake:
-                    self._port_wake = paths.full_until
+                wake = paths.full_until + self._patience_ns
+                if self._port_wake is None or wake < self._port_wake:
+                    self._port_wake = wake
                 continue
             blocked = 0
             out.append(requester.send(path, now))

@@ -115,8 +115,7 @@ class PathSet:
         # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4).
         self.min_active = max(1, len(paths) // 4)
         self.usable = len(paths)
-        # No port has room before then; it is filled again half a frame before it runs dry, not as soon as it could be, so that
-        # one wake-up fills several ports.
+        # No port that the policy would use has room before then.
         self.full_until = 0
         self.bad: list[Path] = []  # being probed
         self.retired = 0
@@ -179,14 +178,6 @@ class PathSet:
         if len(active) > 1:
             index = self.rng.randrange(len(active) - 1)
             active[index], active[index + 1] = active[index + 1], active[index]
-
-    def port_wake(self) -> int:
-        """When a port that the policy would use wants more, in ns."""
-        return self.policy.wake_at()
-
-    def earliest_room(self) -> int:
-        """When the first port of a plane in use wants more, in ns."""
-        return min(plane.port.room_at() for plane in self.planes if plane.active)
 
     # Feedback
 

@@ -28,9 +28,9 @@ class Policy:
     def next(self, now: int) -> Path | None:
         return self.paths.rotate(now, skip=False)
 
-    def wake_at(self) -> int:
-        """When a port that the policy would use wants more, in ns."""
-        return self.paths.earliest_room()
+    def full_until(self) -> int:
+        """When the first port that the policy would use has room again, in ns."""
+        return min(plane.port.full_until() for plane in self.paths.planes if plane.active)
 
     def acknowledged(self, path: Path, *, marked: bool) -> None:
         """A packet of `path` has arrived."""
@@ -59,8 +59,8 @@ class SinglePath(Policy):
     def next(self, now: int) -> Path | None:
         return self._path if self._path.port.has_room(now) else None
 
-    def wake_at(self) -> int:
-        return self._path.port.room_at()
+    def full_until(self) -> int:
+        return self._path.port.full_until()
 
 
 class Reps(Policy):

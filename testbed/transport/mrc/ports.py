@@ -1,4 +1,4 @@
-"""The NIC's ports as the sender sees them: a departure clock each, so that no more than two frames ever wait in one.
+"""The NIC's ports as the sender sees them: a departure clock each, so that a frame joins only where fewer than two wait.
 
 The kernel's shaper behind the port holds the same frames; the clock spares the sender asking it. Because departures are known,
 a packet's `sent` time is when it leaves the NIC, and round trips do not contain the sender's own queue (DESIGN section 6).
@@ -29,15 +29,15 @@ class PortClock:
         self.dry_ns = 0  # time the port stood empty although one was: the host came back too late
 
     def has_room(self, now: int) -> bool:
-        """Whether at most one full frame is waiting, so that one more makes two.
+        """Whether fewer than two full frames are waiting.
 
-        More would ride out a late wake-up better, but what waits here on a path that dies is lost with it.
+        One would be left dry by a wake-up a frame time late; more would be lost with a path that dies.
         """
-        return self.up and self.free_at - now <= self.frame_ns
+        return self.up and self.free_at - now < 2 * self.frame_ns
 
-    def room_at(self) -> int:
-        """When to come back: a little after there is room, so that one wake-up fills all ports, long before one runs dry."""
-        return self.free_at - self.frame_ns * 9 // 10
+    def full_until(self) -> int:
+        """When the next frame has room, if none joins before."""
+        return self.free_at - 2 * self.frame_ns + 1
 
     def depart(self, inner_bytes: int, now: int) -> int:
         """Account for a frame handed over now; returns the time at which it starts to leave."""

@@ -9,7 +9,7 @@ FRAME = 1000 + 54 + 24  # inner bytes, Ethernet and outer IPv6, overhead
 FRAME_NS = FRAME * 8 * 1000  # at 1 Mbit/s
 
 
-def test_frames_leave_one_serialisation_time_apart_and_two_wait_at_most() -> None:
+def test_frames_leave_one_serialisation_time_apart_and_join_while_fewer_than_two_wait() -> None:
     port = PortClock(PortConfig(0, 1_000_000), 1000, 24)
     assert port.frame_ns == FRAME_NS
     assert port.depart(1000, 5) == 5
@@ -17,8 +17,11 @@ def test_frames_leave_one_serialisation_time_apart_and_two_wait_at_most() -> Non
     assert port.depart(1000, 5) == 5 + FRAME_NS
     assert not port.has_room(5)
     assert not port.has_room(5)
-    assert port.has_room(5 + FRAME_NS)
-    assert port.room_at() == 5 + 2 * FRAME_NS - FRAME_NS * 9 // 10
+    assert port.full_until() == 6
+    assert port.has_room(6)
+    assert port.depart(1000, 6) == 5 + 2 * FRAME_NS
+    assert not port.has_room(5 + FRAME_NS)
+    assert port.full_until() == 6 + FRAME_NS
 
 
 def test_an_idle_port_starts_afresh() -> None:
