@@ -46,12 +46,20 @@ class Message:
 
 
 class SentPacket:
-    """One transmission. `sent` is its departure time; `outstanding` until its fate is known."""
+    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost."""
 
-    __slots__ = ("message", "offset", "opcode", "outstanding", "path", "psn", "retransmission", "sent", "size")
+    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size")
 
     def __init__(
-        self, psn: int, message: Message, offset: int, size: int, opcode: Opcode, path: Path, sent: int, rtx: bool
+        self,
+        psn: int,
+        message: Message,
+        offset: int,
+        size: int,
+        opcode: Opcode,
+        path: Path,
+        sent: int,
+        earlier: SentPacket | None,
     ) -> None:
         self.psn = psn
         self.message = message
@@ -60,7 +68,7 @@ class SentPacket:
         self.opcode = opcode
         self.path = path
         self.sent = sent
-        self.retransmission = rtx
+        self.earlier = earlier
         self.outstanding = True
 
 
@@ -122,7 +130,7 @@ class Requester:
         self._executed = 0  # messages that the responder's transport ACK has confirmed
         self._asked: SentPacket | None = None  # the latest packet that is owed a SACK of its own
         self._received = 0  # the newest SACK's count of received bytes: an older SACK overtaken on another path judges nothing
-        self._latest_acked = -1  # of packets known to have arrived: the latest departure, plus its path's extra
+        self._latest_acked = -1  # departure time of the latest packet known to have arrived
         self._in_flight: dict[Path, deque[SentPacket]] = {path: deque() for path in paths.all}
         self._path_acked: dict[Path, int] = dict.fromkeys(paths.all, -1)
 
@@ -190,20 +198,30 @@ class Requester:
         if last:
             message.last_psn = psn
             self._pending.popleft()
-        return self._emit(psn, message, offset, size, _opcode(offset == 0, last, message.immediate), path, now, last, False)
+        return self._emit(psn, message, offset, size, _opcode(offset == 0, last, message.immediate), path, now, last, None)
 
     def _retransmit(self, path: Path, now: int) -> Datagram:
         psn = heappop(self._holes)
         old = self.lost.pop(psn)
         self.retransmissions += 1
-        return self._emit(psn, old.message, old.offset, old.size, old.opcode, path, now, False, True)
+        old.earlier = None  # one generation is enough
+        return self._emit(psn, old.message, old.offset, old.size, old.opcode, path, now, False, old)
 
     def _emit(
-        self, psn: int, message: Message, offset: int, size: int, opcode: Opcode, path: Path, now: int, last: bool, rtx: bool
+        self,
+        psn: int,
+        message: Message,
+        offset: int,
+        size: int,
+        opcode: Opcode,
+        path: Path,
+        now: int,
+        last: bool,
+        earlier: SentPacket | None,
     ) -> Datagram:
         window = self.window
         window.sent(size)
-        control = RETRANSMISSION if rtx else 0
+        control = RETRANSMISSION if earlier is not None else 0
         if last or not window.has_room(self._payload) or self.next_psn > self.cack + self._mpr_psns:
             control |= ACK_REQUEST  # the window is exhausted, or nothing may follow that would bring a SACK
         immediate = message.immediate if opcode in _WITH_IMMEDIATE else None
@@ -226,7 +244,7 @@ class Requester:
         sent = path.port.depart(inner, now)
         if not self.outstanding:
             self.timer.restart(sent)
-        packet = SentPacket(psn, message, offset, size, opcode, path, sent, rtx)
+        packet = SentPacket(psn, message, offset, size, opcode, path, sent, earlier)
         self.outstanding[psn] = packet
         if control:  # an acknowledgement request, or a retransmission, which is answered at once too
             self._asked = packet
@@ -234,7 +252,7 @@ class Requester:
         self._in_flight[path].append(packet)
         self.packets_sent += 1
         self.sent_bytes[path.plane] += size
-        return path.destination, TCLASS_RETRANSMISSION if rtx else TCLASS_DATA, buffers
+        return path.destination, TCLASS_DATA if earlier is None else TCLASS_RETRANSMISSION, buffers
 
     # Acknowledgements
 
@@ -250,7 +268,7 @@ class Requester:
         outstanding = self.outstanding
         touched: set[Path] = set()
         progress = False
-        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and not packet.retransmission:
+        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and packet.earlier is None:
             self._sample(packet.path, now - packet.sent)
         if cack > self.cack:
             for psn in range(self.cack + 1, cack + 1):
@@ -265,7 +283,7 @@ class Requester:
                 progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
         if probe is not None:
             sent, path = probe
-            self._latest_acked = max(self._latest_acked, sent + path.extra_ns)
+            self._latest_acked = max(self._latest_acked, sent)
             self._path_acked[path] = max(self._path_acked[path], sent)
             touched.add(path)
             progress = True
@@ -283,7 +301,7 @@ class Requester:
             if early is not None:  # declared lost, but it was only late
                 self._holes.remove(psn)
                 self._holes.sort()
-                self.reorder.spurious(now)
+                self._was_late(early, now)
                 return True
             return False
         packet.outstanding = False
@@ -292,14 +310,19 @@ class Requester:
         self.window.acknowledged(packet.size)
         path = packet.path
         self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
-        if packet.retransmission and self.reorder.too_soon(now - packet.sent):
-            self.reorder.spurious(now)  # the first transmission arrived; this one says nothing of its path
+        if packet.earlier is not None and self.reorder.too_soon(now - packet.sent):
+            self._was_late(packet.earlier, now)  # this transmission says nothing of its path
             return True
-        self._latest_acked = max(self._latest_acked, packet.sent + path.extra_ns)
+        self._latest_acked = max(self._latest_acked, packet.sent)
         self._path_acked[path] = max(self._path_acked[path], packet.sent)
         touched.add(path)
         self.paths.policy.acknowledged(path, marked=marked)
         return True
+
+    def _was_late(self, packet: SentPacket, now: int) -> None:
+        """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
+        self.reorder.spurious(now)
+        packet.path.sample(now - packet.sent - self._rtt_base_ns)
 
     def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
         """Find the packets this SACK proves lost. It speaks only of the PSNs its bitmap covers."""
@@ -422,7 +445,7 @@ class Requester:
             packet.psn & PSN_MASK,
             packet.path.ev,
             packet.size,
-            packet.retransmission,
+            packet.earlier is not None,
             fate,
             reason,
             marked,
