@@ -11,7 +11,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from testbed.transport.mrc import Endpoint, EndpointConfig, Event, ImmediateReceived, PortConfig, WriteComplete
+from testbed.transport.mrc import (
+    Endpoint,
+    EndpointConfig,
+    Event,
+    ImmediateReceived,
+    PortConfig,
+    QpLimits,
+    WriteComplete,
+)
 from testbed.transport.mrc.codepoints import ECN_CE, Dscp, Opcode
 from testbed.transport.mrc.packets import BTH_OFFSET
 from testbed.transport.mrc.requester import Datagram
@@ -112,6 +120,8 @@ class Pair:
         sack_bytes: int = 4096,
         active_evs: int = 0,
         probes: bool = True,
+        limits: QpLimits | None = None,
+        qps: int = 1,
     ) -> None:
         self.now = 1_000 * MS
         self.delay_ns = delay_ns
@@ -138,6 +148,7 @@ class Pair:
                     ports=tuple(PortConfig(plane, rate_bps) for plane in range(planes)),
                     overhead_bytes=24,
                     active_evs=active_evs,
+                    limits=limits or QpLimits(),
                 ),
                 self.log[host],
                 seed * 2 + host,
@@ -149,9 +160,12 @@ class Pair:
             routes = [(ev, plane, f"5f00:{plane}:{ev & 0xFFFF:x}:{1 - host}::") for ev, plane in self.paths]
             end.add_peer(1 - host, inner(1 - host), routes)
             self._ev.update({(host, address): ev for ev, _, address in routes})
-        self.qps = tuple(end.create_qp(1 - host) for host, end in enumerate(self.ends))
-        for host, end in enumerate(self.ends):
-            end.connect_qp(self.qps[host].number, self.qps[1 - host].number, self.qps[1 - host].psn)
+        pairs = [tuple(end.create_qp(1 - host) for host, end in enumerate(self.ends)) for _ in range(qps)]
+        for pair in pairs:
+            for host, end in enumerate(self.ends):
+                end.connect_qp(pair[host].number, pair[1 - host].number, pair[1 - host].psn)
+        self.qps = pairs[0]
+        self.all_qps = pairs
         self.memory = (bytearray(1 << 20), bytearray(1 << 20))
         self.regions = tuple(end.register(memoryview(buffer)) for end, buffer in zip(self.ends, self.memory, strict=True))
 
