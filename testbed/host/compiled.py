@@ -2,73 +2,92 @@
 
 `python -m testbed.host.compiled` builds them (half a minute, at set-up). A host looks for a build whose fingerprint is that of
 the sources it would import; after any edit there is none, and the sources themselves run, about two and a half times slower.
-The environment variable MRC_PURE_PYTHON, when not empty, asks for the sources too.
+The environment variable MRC_PURE_PYTHON, when not empty, asks for the sources too. Plain os.path: pathlib alone would be a
+tenth of a host's start-up.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import testbed.transport
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SOURCES = ROOT / "testbed" / "transport"
-BUILDS = ROOT / ".venv" / "compiled"
+SOURCES = os.path.dirname(os.path.abspath(testbed.transport.__file__ or ""))  # noqa: PTH100, PTH120
+BUILDS = os.path.join(os.path.dirname(os.path.dirname(SOURCES)), ".venv", "compiled")  # noqa: PTH118, PTH120
 PURE = "MRC_PURE_PYTHON"
 # Not compiled: package files, and headers.py, whose frozen dataclasses with class variables mypyc does not take.
 LEFT_OUT = ("__init__.py", "headers.py")
 
 
-def fingerprint() -> str:
+def sources(folder: str) -> Iterator[str]:
+    """Every Python file below `folder`, in an order that does not change."""
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from sources(entry.path)
+        elif entry.name.endswith(".py"):
+            yield entry.path
+
+
+def fingerprint(folder: str = SOURCES) -> str:
     """Changes with any source file and with the interpreter."""
-    digest = hashlib.sha256(f"{sys.implementation.cache_tag}".encode())
-    for source in sorted(SOURCES.rglob("*.py")):
-        digest.update(f"\0{source.relative_to(SOURCES)}\0".encode())
-        digest.update(source.read_bytes())
+    from hashlib import sha256
+
+    digest = sha256(f"{sys.implementation.cache_tag}".encode())
+    for source in sources(folder):
+        digest.update(f"\0{source[len(folder) :]}\0".encode())
+        with open(source, "rb") as file:  # noqa: PTH123
+            digest.update(file.read())
     return digest.hexdigest()[:24]
 
 
-def use(environment: dict[str, str] | os._Environ[str]) -> bool:
+def build_for(mark: str) -> str:
+    """Where the build with this fingerprint is, or would be."""
+    return os.path.join(BUILDS, mark)  # noqa: PTH118
+
+
+def use(environment: Mapping[str, str]) -> bool:
     """Import the transport from a matching build from now on; False when there is none. Call before it is imported."""
     if environment.get(PURE):
         return False
-    build = BUILDS / fingerprint()
-    if not build.is_dir():
+    build = build_for(fingerprint())
+    if not os.path.isdir(build):  # noqa: PTH112
         return False
-    testbed.transport.__path__.insert(0, str(build / "testbed" / "transport"))
-    sys.path.append(str(build))  # the modules share one library, which lies at the build's top
+    testbed.transport.__path__.insert(0, f"{build}/testbed/transport")
+    sys.path.append(build)  # the modules share one library, which lies at the build's top
     return True
 
 
 def main() -> int:
     """Build for the present sources, unless that has been done; older builds are removed. Returns mypyc's exit status."""
-    target = BUILDS / fingerprint()
+    import shutil
+    import subprocess
+    import tempfile
+    from pathlib import Path
+
+    target = Path(build_for(fingerprint()))
     if target.is_dir():
         return 0
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         copy = work / "testbed" / "transport"
         shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(SOURCES.parent / "__init__.py", copy.parent)
+        shutil.copy(Path(SOURCES).parent / "__init__.py", copy.parent)
         modules = [str(path.relative_to(work)) for path in sorted(copy.rglob("*.py")) if path.name not in LEFT_OUT]
         command = [sys.executable, "-m", "mypyc", *modules]
-        # The cache of type checks is of no use for a build that is made once.
-        done = subprocess.run(
-            command, cwd=work, env=os.environ | {"MYPYC_OPT_LEVEL": "2"}, capture_output=True, text=True, check=False
-        )
+        environment = os.environ | {"MYPYC_OPT_LEVEL": "2"}
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.stderr.write(done.stdout + done.stderr)
             return done.returncode
-        shutil.rmtree(work / "build", ignore_errors=True)
-        shutil.rmtree(work / ".mypy_cache", ignore_errors=True)
+        for left in ("build", ".mypy_cache"):
+            shutil.rmtree(work / left, ignore_errors=True)
         shutil.rmtree(BUILDS, ignore_errors=True)
-        shutil.copytree(work, target)
+        # Copied beside its place and renamed, so that a host never finds half a build.
+        half = target.with_suffix(".half")
+        shutil.copytree(work, half)
+        half.rename(target)
     return 0
 
 
