@@ -389,6 +389,8 @@ def _manifest(plan: _Plan, wrong: Wrong) -> dict[str, Any]:
         "rtt_base_ns": plan.rtt,
         "rtt_measured": [{"plane": plane, "rtt_ns": plan.rtt + 300_000} for plane in range(plan.scenario.topology.planes)],
         "socket_drops": dict.fromkeys(plan.topology.hosts, 0),
+        "stop_ns": T0_NS + measure.duration_ns,
+        "counters": {host: {"port_dry_ns": 0} for host in plan.topology.hosts},
         "versions": {"python": "3.11.2"},
         "kernel": "made up",
         "cpu": {"model": "made up", "cores": 2},
