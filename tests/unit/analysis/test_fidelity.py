@@ -90,7 +90,7 @@ def _sooner(ms: int) -> Change:
         (_cpu("h1", "lag_ms_p99", 4.0), Verdict.DEGRADED, "host loop lag (mean over intervals, worst host) (h1): 0.2 base RTT"),
         (_cpu("h1", "lag_ms_p99", 18.0), Verdict.INVALID, "mean over intervals"),
         (
-            _hiccups("h1", 30.0, every=50),
+            _hiccups("h1", 30.0, every=20),
             Verdict.DEGRADED,
             "host loop lag (p99 of the intervals, worst host) (h1): 1.5 base RTT",
         ),
