@@ -73,6 +73,11 @@ def workload(spec: WorkloadSpec) -> str:
     message = f"{size(spec.message)} messages, {spec.depth} outstanding per flow"
     if spec.kind is WorkloadKind.STREAM and spec.source is not None and spec.target is not None:
         return f"Stream from {host_name(spec.source)} to {host_name(spec.target)}: {message}."
+    if spec.kind is WorkloadKind.INCAST and spec.target is not None:
+        aside = ""
+        if spec.bystander is not None:
+            aside = f", with a bystander from {host_name(spec.bystander[0])} to {host_name(spec.bystander[1])}"
+        return f"Incast: {len(spec.hosts)} hosts send to {host_name(spec.target)}{aside}; {message}."
     across = " of another T0 group" if spec.cross_group else ""
     return f"Permutation: each of {len(spec.hosts)} hosts sends to one other{across}; {message}."
 

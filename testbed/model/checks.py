@@ -49,6 +49,11 @@ def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
         if spec.at_ns <= measure.warmup_ns:
             path = f"faults.{index}.at"
             found.append(f"{_where(root, path)} {path}: nothing is measured before this fault, so its stall cannot be judged")
+    for index, job in enumerate(done["workload"]):
+        if job.bystander is not None and job.bystander[0] in job.hosts:
+            path = f"workload.{index}.bystander"
+            message = f"h{job.bystander[0]} is also a sender: the bystander shares its ports with the incast"
+            found.append(f"{_where(root, path)} {path}: {message}")
     return tuple(found)
 
 

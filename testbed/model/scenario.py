@@ -20,6 +20,7 @@ class Routing(StrEnum):
 class WorkloadKind(StrEnum):
     STREAM = "stream"
     PERMUTATION = "permutation"
+    INCAST = "incast"
 
 
 class FaultAction(StrEnum):
@@ -90,10 +91,11 @@ class WorkloadSpec:
     start_ns: int
     stop_ns: int | None
     job: str
-    hosts: tuple[int, ...] = ()  # permutation
+    hosts: tuple[int, ...] = ()  # permutation; incast: `senders`
     cross_group: bool = True  # permutation
     source: int | None = None  # stream: `from`
-    target: int | None = None  # stream: `to`
+    target: int | None = None  # stream: `to`; incast: `receiver`
+    bystander: tuple[int, int] | None = None  # incast: one more flow, (from, to)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,7 @@ from testbed.model.schema import GIB, MAX_NODES_PER_KIND, S, name
 from testbed.model.topology import Tier
 
 _TIME = fields.time(0, 24 * 3600 * S)
-_WORKLOAD_KINDS = fields.choice(
-    [kind.value for kind in WorkloadKind], ("incast", "all_to_all", "ring_allreduce", "training", "poisson")
-)
+_WORKLOAD_KINDS = fields.choice([kind.value for kind in WorkloadKind], ("all_to_all", "ring_allreduce", "training", "poisson"))
 _HOST = re.compile(r"h(0|[1-9][0-9]{0,5})")
 _HOST_RANGE = re.compile(r"h(0|[1-9][0-9]{0,5})-h(0|[1-9][0-9]{0,5})")
 
@@ -54,10 +52,14 @@ def workload(tree: t.Tree, path: str, problems: Problems, hosts: int | None) -> 
     def host_set(tree: t.Tree, path: str) -> tuple[int, ...]:
         return _hosts(tree, path, hosts, problems)
 
+    def from_to(tree: t.Tree, path: str) -> tuple[int, int]:
+        return _from_to(tree, path, hosts, problems)
+
     everyone = tuple(range(hosts or 0))
     own = {
         WorkloadKind.PERMUTATION: (Key("hosts", host_set, everyone), Key("cross_group", fields.boolean, True)),
         WorkloadKind.STREAM: (Key("from", one_host), Key("to", one_host)),
+        WorkloadKind.INCAST: (Key("receiver", one_host), Key("senders", host_set, None), Key("bystander", from_to, None)),
     }
     values = fields.section(tree, path, (*COMMON, *own[kind]), problems)
     if values["stop"] is not None and values["stop"] <= values["start"]:
@@ -66,6 +68,8 @@ def workload(tree: t.Tree, path: str, problems: Problems, hosts: int | None) -> 
     if kind is WorkloadKind.STREAM and values["from"] == values["to"]:
         problems.add(t.locate(tree, "to"), fields.join(path, "to"), "a host cannot send to itself")
         raise fields.Reported
+    if kind is WorkloadKind.INCAST:
+        _incast(tree, path, values, everyone, problems)
     return WorkloadSpec(
         kind=kind,
         message=values["message"],
@@ -73,11 +77,44 @@ def workload(tree: t.Tree, path: str, problems: Problems, hosts: int | None) -> 
         start_ns=values["start"],
         stop_ns=values["stop"],
         job=values["job"],
-        hosts=values.get("hosts", ()),
+        hosts=values.get("hosts") or values.get("senders") or (),
         cross_group=values.get("cross_group", True),
         source=values.get("from"),
-        target=values.get("to"),
+        target=values.get("to", values.get("receiver")),
+        bystander=values.get("bystander"),
     )
+
+
+def _incast(tree: t.Mapping, path: str, values: fields.Values, everyone: tuple[int, ...], problems: Problems) -> None:
+    """Fills in `senders: all`: everyone but the receiver and the bystander's two hosts. Reports what makes it no incast."""
+    receiver, bystander = values["receiver"], values["bystander"]
+    written = tree.entries.get("senders")
+    if written is None or (isinstance(written, t.Scalar) and written.text == "all"):
+        values["senders"] = tuple(host for host in everyone if host not in (receiver, *(bystander or ())))
+    before = len(problems.found)
+    if receiver in values["senders"]:
+        problems.add(
+            t.locate(tree, "senders"), fields.join(path, "senders"), f"h{receiver} is the receiver: it cannot send to itself"
+        )
+    if everyone and not values["senders"]:
+        problems.add(t.locate(tree, "senders"), fields.join(path, "senders"), "no host is left to send")
+    if bystander and bystander[1] == receiver:
+        message = f"a flow to h{receiver} would be one more sender of this incast, not a bystander"
+        problems.add(t.locate(tree, "bystander"), fields.join(path, "bystander"), message)
+    if len(problems.found) > before:
+        raise fields.Reported
+
+
+def _from_to(tree: t.Tree, path: str, hosts: int | None, problems: Problems) -> tuple[int, int]:
+    """`[from, to]`: two different hosts."""
+    if not isinstance(tree, t.Sequence) or len(tree.items) != 2:
+        raise Refused(f"expected two hosts such as [h1, h5], found {t.describe(tree)}")
+    source, target = fields.items(tree, path, lambda item, here: _host(item, here, hosts), problems)
+    if source is None or target is None:
+        raise fields.Reported
+    if source == target:
+        raise Refused("a host cannot send to itself")
+    return source, target
 
 
 def _host(tree: t.Tree, path: str, hosts: int | None) -> int:
