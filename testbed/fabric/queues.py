@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import KernelError
+from testbed.fabric import batch
+from testbed.fabric.namespaces import Namespaces
 from testbed.fabric.netlink import Netlink, attributes
 from testbed.fabric.plan import SID_DEVICE, NodePlan
 from testbed.model.codepoints import Dscp
@@ -70,7 +72,12 @@ def rate_of(link: Link, links: LinkSpec) -> int:
 
 
 def shaper(link: Link, links: LinkSpec) -> Shaper:
-    rate, frame = rate_of(link, links), full_frame(links)
+    return shaper_at(rate_of(link, links), links)
+
+
+def shaper_at(rate: int, links: LinkSpec) -> Shaper:
+    """The shaper of a port whose rate (bit/s) is not, or no longer, the link's own."""
+    frame = full_frame(links)
     slack = max(frame // 2, rate * SLACK_NS // (8 * NS_PER_S))
     return Shaper(rate, frame + slack, links.overhead_bytes)
 
@@ -116,20 +123,33 @@ def lines(plan: NodePlan, links: LinkSpec, pins: Path) -> list[str]:
             f"filter add dev {SID_DEVICE} egress prio 1 handle 1 bpf da object-pinned {pins}/lost",
         ]
     for port, link in plan.ports:
-        tbf = shaper(link, links)
-        # TBF insists on a limit, but with a child of its own the child's length is what counts.
-        # The kernel adds the overhead to the burst too.
-        settings = (
-            f"rate {tbf.rate_bps}bit burst {tbf.burst - tbf.overhead} limit {max(tbf.burst, 1 << 20)} overhead {tbf.overhead}"
-        )
         found += [
-            f"qdisc add dev {port.name} root handle 1: tbf {settings}",
+            f"qdisc add dev {port.name} root handle 1: {_tbf(shaper(link, links))}",
             f"qdisc add dev {port.name} parent 1:1 handle 2: pfifo_fast",
             f"qdisc add dev {port.name} clsact",
             f"filter add dev {port.name} egress prio 1 handle 1 bpf da object-pinned {pins}/egress",
             f"filter add dev {port.name} ingress prio 1 handle 1 bpf da object-pinned {pins}/ingress",
         ]
     return found
+
+
+def _tbf(tbf: Shaper) -> str:
+    # TBF insists on a limit, but with a child of its own the child's length is what counts.
+    # The kernel adds the overhead to the burst too.
+    limit = max(tbf.burst, 1 << 20)
+    return f"tbf rate {tbf.rate_bps}bit burst {tbf.burst - tbf.overhead} limit {limit} overhead {tbf.overhead}"
+
+
+def set_rate(namespaces: Namespaces, port: Port, wanted: Shaper) -> None:
+    """Change a running port's shaper; what waits in it stays. Raises KernelError unless the kernel reads back the same.
+
+    The virtual queue is a setting of its own: `Ports.set_rate`.
+    """
+    batch.run("tc", [f"qdisc change dev {port.name} root handle 1: {_tbf(wanted)}"], namespaces, port.node)
+    with Netlink(namespaces, port.node) as link:
+        there = read(link).get(port.ifindex)
+    if there is None or not _same(wanted, there):
+        raise KernelError(port.node, f"rate of {port.name}", f"asked for {wanted}, the kernel has {there}")
 
 
 def problems(plan: NodePlan, links: LinkSpec, link: Netlink) -> list[str]:
