@@ -85,7 +85,15 @@ def workload(spec: WorkloadSpec) -> str:
 def fault(spec: FaultSpec) -> str:
     length = f"for {span(spec.for_ns)}" if spec.for_ns is not None else "to the end"
     way = "" if spec.direction == "both" else f", {spec.direction} only"
-    return f"At {span(spec.at_ns)}: {spec.action.value} of {_links(spec.link)} {length}{way}."
+    amount = (
+        f" of {spec.ratio * 100:g} % of the packets"
+        if spec.ratio
+        else f" lowered to {rate(spec.to_bps)}"
+        if spec.to_bps
+        else ""
+    )
+    place = f"switch {spec.switch}" if spec.switch else _links(spec.link)
+    return f"At {span(spec.at_ns)}: {spec.action.value}{amount} {'on' if amount else 'of'} {place} {length}{way}."
 
 
 def _links(selector: LinkSelector) -> str:

@@ -126,6 +126,10 @@ class Ports:
             counters.set(ifindex, "busy_until", now + waiting_ns * self._rates[ifindex] // bytes_per_s)
         self._rates[ifindex] = bytes_per_s
 
+    def forget_queue(self, ifindex: int) -> None:
+        """The port's real queue has been emptied; so is the virtual one."""
+        self._program.counters.set(ifindex, "busy_until", 0)
+
     def read(self, now_ns: int) -> list[PortCounters]:
         """Counters of every port in the order of `infos`. A few microseconds per port, no system call."""
         array = self._program.counters

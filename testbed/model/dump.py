@@ -130,10 +130,16 @@ def _host_set(hosts: tuple[int, ...]) -> str | list[str]:
 
 
 def _fault(spec: FaultSpec) -> dict[str, Any]:
-    entry: dict[str, Any] = {"at": units.format_time(spec.at_ns), "link": _selector(spec.link), "action": spec.action.value}
+    entry: dict[str, Any] = {"at": units.format_time(spec.at_ns)}
+    entry |= {"switch": spec.switch} if spec.switch else {"link": _selector(spec.link)}
+    entry["action"] = spec.action.value
     if spec.for_ns is not None:
         entry["for"] = units.format_time(spec.for_ns)
-    return entry | {"direction": spec.direction}
+    if spec.ratio:
+        entry["ratio"] = spec.ratio
+    if spec.to_bps:
+        entry["to"] = units.format_rate(spec.to_bps)
+    return entry if spec.switch else entry | {"direction": spec.direction}
 
 
 def _selector(selector: LinkSelector) -> str | dict[str, Any]:

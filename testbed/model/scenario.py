@@ -26,6 +26,10 @@ class WorkloadKind(StrEnum):
 class FaultAction(StrEnum):
     DOWN = "down"
     BLACKHOLE = "blackhole"
+    LOSS = "loss"
+    CORRUPT = "corrupt"
+    RATE = "rate"
+    REBOOT = "reboot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +115,19 @@ class LinkSelector:
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """What happens, where and when. `for_ns` None: until the end of the run. Times count from t = 0."""
+    """What happens, where and when. `for_ns` None: until the end of the run. Times count from t = 0.
+
+    A fault of a whole switch names it in `switch`; `link` then selects every link of that switch.
+    """
 
     action: FaultAction
     at_ns: int
     for_ns: int | None
     link: LinkSelector
     direction: str = "both"  # both | forward | backward, seen from the first-named end
+    switch: str = ""  # reboot
+    ratio: float = 0.0  # loss, corrupt: share of the packets
+    to_bps: int = 0  # rate: the new one
     line: int = field(default=0, compare=False)  # of the scenario file, for messages
 
 
