@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from testbed.fabric.bpf.layout import constants
 from testbed.fabric.bpf.loader import PortProgram
-from testbed.fabric.queues import Thresholds, rate_of, thresholds
+from testbed.fabric.queues import Thresholds, rate_of, shaper_at, thresholds
 from testbed.model.scenario import LinkSpec, SwitchSpec
 from testbed.model.topology import Link, Port, Tier, Topology
 
@@ -85,6 +85,7 @@ class Ports:
     def __init__(self, program: PortProgram, topology: Topology, links: LinkSpec, switch: SwitchSpec) -> None:
         self.infos = port_infos(topology, links)
         self._program = program
+        self._links = links
         self._indices = [info.ifindex for info in self.infos]
         self._peers = {info.ifindex: info.peer for info in self.infos}
         self._flags = constants()
@@ -118,12 +119,13 @@ class Ports:
         `limits` replaces the port's thresholds, its `rate` aside; None keeps them (they count bytes, not time).
         """
         counters, now = self._program.counters, time.monotonic_ns()
-        waiting_ns = max(0, counters.get(ifindex, "busy_until") - now)
+        waiting = max(0, counters.get(ifindex, "busy_until") - now) * self._rates[ifindex] // NS_PER_S
         for member in () if limits is None else _LIMITS:
             self._program.settings.set(ifindex, member, getattr(limits, member))
         self._program.settings.set(ifindex, "rate", bytes_per_s)
-        if waiting_ns:
-            counters.set(ifindex, "busy_until", now + waiting_ns * self._rates[ifindex] // bytes_per_s)
+        if waiting:
+            waiting = max(0, waiting - shaper_at(8 * bytes_per_s, self._links).burst)  # a changed TBF starts with a full bucket
+            counters.set(ifindex, "busy_until", now + waiting * NS_PER_S // bytes_per_s)
         self._rates[ifindex] = bytes_per_s
 
     def forget_queue(self, ifindex: int) -> None:

@@ -95,6 +95,7 @@ def test_a_rate_changes_under_a_backlog(sandbox: Sandbox) -> None:
                 time.sleep(0.1)
                 end = kit.counters(net)[hop]
                 rates.append((end.delivered_bytes - start.delivered_bytes) * 8e9 / (end.t_ns - start.t_ns))
+                assert abs(end.queue_bytes - (end.bytes - end.delivered_bytes)) < 2 * queues.full_frame(net.links)
             assert sorted(rates)[1] == pytest.approx(5_000_000, rel=0.15)  # three frames of 15 in 0.1 s
 
     sandbox(body)
