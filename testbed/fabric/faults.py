@@ -43,12 +43,14 @@ class Faults:
 
     def apply(self, link: Link, action: FaultAction, direction: str, amount: float = 0.0) -> int:
         if action is FaultAction.DOWN:
-            if self._enter(action, link.upper):
+            if self._is_first(action, link.upper):
                 self._carriers.take_down(link)
+            self._active[action, link.upper.ifindex] += 1
             return time.monotonic_ns()
         for port in _senders(link, direction):
-            if self._enter(action, port):
+            if self._is_first(action, port):
                 self._set(port, link, action, amount)
+            self._active[action, port.ifindex] += 1
         return time.monotonic_ns()
 
     def undo(self, link: Link, action: FaultAction, direction: str) -> int:
@@ -76,11 +78,10 @@ class Faults:
         self._rebooting.discard(switch)
         return time.monotonic_ns()
 
-    def _enter(self, action: FaultAction, port: Port) -> bool:
+    def _is_first(self, action: FaultAction, port: Port) -> bool:
         if self._active[action, port.ifindex] and action not in COUNTED:
             raise KernelError(port.node, f"{action} at {port.name}", "another one is active there")
-        self._active[action, port.ifindex] += 1
-        return self._active[action, port.ifindex] == 1
+        return not self._active[action, port.ifindex]
 
     def _leave(self, action: FaultAction, port: Port) -> bool:
         if not self._active[action, port.ifindex]:
