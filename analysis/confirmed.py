@@ -11,8 +11,9 @@ import numpy as np
 
 from analysis.arrays import ints, is_text
 from analysis.results import Run
-from testbed.model.faults import DOWN, UP, dead_links, resolve
+from testbed.model.faults import DOWN, UP, dead_links, resolve, shares
 from testbed.model.paths import Path
+from testbed.model.scenario import FaultAction
 from testbed.model.topology import Link, Tier, Topology
 
 Way = tuple[str, str]  # (link name, up | down); up is from `lower` to `upper`
@@ -25,17 +26,24 @@ class Fault:
     index: int
     what: str
     action: str
+    places: tuple[str, ...]  # the switch, or the links
     links: tuple[Link, ...]
-    ways: frozenset[Way]  # directions of links that carried nothing
-    dead: frozenset[str]  # the same as `testbed.model.fluid` takes it
+    ways: frozenset[Way]  # directions of links that it affected
+    dead: frozenset[str]  # those that carried nothing, as `testbed.model.fluid` takes it
+    shares: frozenset[tuple[str, float]]  # what was left of those that carried less, as `testbed.model.faults.shares`
     start_ns: int
     end_ns: int | None
     planned_ns: int | None
 
     @property
     def removes_plane(self) -> bool:
-        """Whether some host lost a whole plane by it."""
+        """Whether some host lost a whole plane by it, or a part of one."""
         return any(link.tier is Tier.NIC_T0 for link in self.links)
+
+    @property
+    def swallows(self) -> bool:
+        """Whether packets that meet it can vanish; a slower link only lets them wait."""
+        return self.action != FaultAction.RATE
 
 
 def confirmed(run: Run, topology: Topology, t0_ns: int) -> tuple[Fault, ...]:
@@ -48,16 +56,18 @@ def confirmed(run: Run, topology: Topology, t0_ns: int) -> tuple[Fault, ...]:
         if not len(starts):
             continue
         ends = times[ended & (index == plan.index)]
-        names = ", ".join(link.name for link in plan.links)
+        always = replace(plan, at_ns=0, until_ns=None)
         direction = "" if plan.spec.direction == "both" else f" ({plan.spec.direction} only)"
         found.append(
             Fault(
                 index=plan.index,
-                what=f"{plan.spec.action} {names}{direction}",
+                what=f"{plan.doing} {', '.join(plan.places)}{direction}",
                 action=str(plan.spec.action),
+                places=plan.places,
                 links=tuple(plan.links),
                 ways=frozenset((link.name, way) for link in plan.links for way in plan.directions),
-                dead=dead_links([replace(plan, at_ns=0, until_ns=None)], 0),
+                dead=dead_links([always], 0),
+                shares=frozenset(shares([always], run.scenario.links, 0).items()),
                 start_ns=int(np.min(starts)),
                 end_ns=int(np.max(ends)) if len(ends) else None,
                 planned_ns=t0_ns + plan.at_ns,

@@ -56,13 +56,17 @@ def ideal(
         moments.add(fault.end_ns if fault.end_ns is not None else end_ns)
     edges = sorted(moment for moment in moments if t0_ns <= moment <= end_ns)
     rates = np.zeros((len(edges) - 1, len(flows)))
-    known: dict[tuple[tuple[int, ...], frozenset[str]], tuple[float, ...]] = {}
+    known: dict[tuple[tuple[int, ...], frozenset[str], frozenset[tuple[str, float]]], tuple[float, ...]] = {}
     for step, (start, stop) in enumerate(pairwise(edges)):
         active = tuple(index for index, span in enumerate(spans) if span[0] <= start and stop <= span[1])
-        held = (fault for fault in faults if fault.start_ns <= start and (fault.end_ns is None or stop <= fault.end_ns))
+        held = [fault for fault in faults if fault.start_ns <= start and (fault.end_ns is None or stop <= fault.end_ns)]
         dead = frozenset(name for fault in held for name in fault.dead)
-        if (active, dead) not in known:
-            known[active, dead] = ideal_rates(
+        shares: dict[str, float] = {}
+        for fault in held:
+            shares |= {name: shares.get(name, 1.0) * share for name, share in fault.shares}
+        state = (active, dead, frozenset(shares.items()))
+        if state not in known:
+            known[state] = ideal_rates(
                 topology,
                 scenario.links,
                 [(flows[index].source, flows[index].target) for index in active],
@@ -70,8 +74,9 @@ def ideal(
                 payload=scenario.transport.payload,
                 header_bytes=HEADER_BYTES,
                 mode="free" if mode == "free" else "equal_planes",
+                shares=shares,
             )
-        rates[step, list(active)] = known[active, dead]
+        rates[step, list(active)] = known[state]
     widths = np.diff(np.array(edges, dtype=np.int64)) / NS
     cumulative = np.vstack([np.zeros((1, len(flows))), np.cumsum(rates * widths[:, None] / 8, axis=0)])
     return Ideal(np.array(edges, dtype=np.int64), rates, cumulative)

@@ -91,7 +91,7 @@ EVENTS = Table(
         Column("planned_ns", _N, "when it was meant to happen, ns", optional=True),
         Column("kind", _T, "fault_start | fault_end | ev_state | port_state"),
         Column("fault", _N, "index of the planned fault", optional=True),
-        Column("where", _T, "link `lower:upper`, or port", optional=True),
+        Column("where", _T, "link `lower:upper`, switch, or port", optional=True),
         Column("action", _T, "what was done", optional=True, alias="what"),
         Column("host", _T, "host whose EV changed", optional=True),
         Column("peer", _T, "destination of that EV", optional=True),

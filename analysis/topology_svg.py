@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from html import escape
 
 from analysis.confirmed import Fault
+from testbed.model.scenario import FaultAction
 from testbed.model.topology import Link, Tier, Topology, host_name, t0_name, t1_name
 
 STEP = 34.0  # between neighbours of a row, in SVG units
 ROW_T1, ROW_T0, ROW_HOST = 22.0, 92.0, 150.0
 HEIGHT = 172.0
 MARGIN = 18.0
+CARRIER_LOST = (FaultAction.DOWN, FaultAction.REBOOT)
 NAMED_MAX = 20  # more nodes in a row than this are drawn smaller and unnamed
 
 
@@ -63,7 +65,8 @@ def _row(names: list[str], width: float, y: float) -> dict[str, tuple[float, flo
 
 def _line(link: Link, places: dict[str, tuple[float, float]], action: str) -> str:
     (x1, y1), (x2, y2) = places[link.lower.node], places[link.upper.node]
-    kind = f"link faulty {escape(action)}" if action else f"link {'nic' if link.tier is Tier.NIC_T0 else 'fabric'}"
+    silent = "" if action in CARRIER_LOST else " silent"
+    kind = f"link faulty{silent}" if action else f"link {'nic' if link.tier is Tier.NIC_T0 else 'fabric'}"
     title = f"<title>{escape(link.name)}: {escape(action)}</title>" if action else ""
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:g}" x2="{x2:.1f}" y2="{y2:g}">{title}</line>'
 

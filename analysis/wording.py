@@ -73,6 +73,11 @@ def workload(spec: WorkloadSpec) -> str:
     message = f"{size(spec.message)} messages, {spec.depth} outstanding per flow"
     if spec.kind is WorkloadKind.STREAM and spec.source is not None and spec.target is not None:
         return f"Stream from {host_name(spec.source)} to {host_name(spec.target)}: {message}."
+    if spec.kind is WorkloadKind.INCAST and spec.target is not None:
+        aside = ""
+        if spec.bystander is not None:
+            aside = f", with a bystander from {host_name(spec.bystander[0])} to {host_name(spec.bystander[1])}"
+        return f"Incast: {len(spec.hosts)} hosts send to {host_name(spec.target)}{aside}; {message}."
     across = " of another T0 group" if spec.cross_group else ""
     return f"Permutation: each of {len(spec.hosts)} hosts sends to one other{across}; {message}."
 
@@ -80,7 +85,15 @@ def workload(spec: WorkloadSpec) -> str:
 def fault(spec: FaultSpec) -> str:
     length = f"for {span(spec.for_ns)}" if spec.for_ns is not None else "to the end"
     way = "" if spec.direction == "both" else f", {spec.direction} only"
-    return f"At {span(spec.at_ns)}: {spec.action.value} of {_links(spec.link)} {length}{way}."
+    amount = (
+        f" of {spec.ratio * 100:g} % of the packets"
+        if spec.ratio
+        else f" lowered to {rate(spec.to_bps)}"
+        if spec.to_bps
+        else ""
+    )
+    place = f"switch {spec.switch}" if spec.switch else _links(spec.link)
+    return f"At {span(spec.at_ns)}: {spec.action.value}{amount} {'on' if amount else 'of'} {place} {length}{way}."
 
 
 def _links(selector: LinkSelector) -> str:

@@ -153,7 +153,7 @@ def shade_faults(axes: Axes, view: View, *, label: bool = False) -> None:
         axes.axvspan(start, end, color=FAULT_FILL, alpha=0.10, zorder=0.5, linewidth=0)
         axes.axvline(start, color=FAULT_FILL, linewidth=0.8, zorder=0.6)
         if label:
-            text = fault.what if len(view.faults) <= 4 and len(fault.links) == 1 else f"fault {fault.index}"
+            text = fault.what if len(view.faults) <= 4 and len(fault.places) == 1 else f"fault {fault.index}"
             axes.text(
                 start, 1.01, text, transform=axes.get_xaxis_transform(), ha="left", va="bottom", fontsize=7, color=FAULT_FILL
             )

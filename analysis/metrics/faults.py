@@ -2,7 +2,7 @@
 
 A packet was swallowed by a fault when it never arrived and was sent on a path over the faulty link, in an affected direction,
 while the fault held or up to one one-way delay before (it may still have been on its way to the link). With several faults on
-one path at one time a packet counts for each.
+one path at one time a packet counts for each. A link that only became slower swallows nothing: its cost is the stall.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ def _cost(view: View, fault: Fault) -> FaultCost:
 def swallowed(view: View, fault: Fault) -> Bools:
     """Packets that `fault` swallowed."""
     packets = view.packets
+    if not fault.swallows:
+        return np.zeros(packets.sent_ns.shape, np.bool_)
     oneway = view.rtt_base_ns // 2
     held = (packets.sent_ns >= fault.start_ns - oneway) & (packets.sent_ns < _end(view, fault))
     return packets.never_arrived & held & packets.crossing(fault)

@@ -1,9 +1,8 @@
-"""Link faults: carrier loss and silent blackholes, confirmed by the kernel, undone completely.
+"""Faults of links and switches, confirmed by the kernel, undone completely.
 
-`down` takes the link's upper end down on its own side: the T0 side of a NIC-T0 link, so the host sees its carrier go, and
-the T1 side of a T0-T1 link. The lower end keeps its configuration and goes on sending into the void; the upper end loses
-routes and neighbours, for which a detour stands in. Both ends so count what they lose as fault drops.
-`blackhole` is the port program dropping everything while the carrier stays up.
+`down` and `reboot` take carriers (carrier.py). The others leave the carrier up and act on what a port sends: `blackhole` is
+the port program dropping everything, `loss` and `corrupt` hit a share of the packets on the wire, `rate` gives the port's
+shaper and virtual queue a lower rate.
 Direction: "forward" is from the link's lower end to its upper end, "backward" the other way.
 """
 
@@ -12,51 +11,77 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from typing import assert_never
 
 from testbed.errors import KernelError
-from testbed.fabric import linkstate, srv6, static
+from testbed.fabric import queues
+from testbed.fabric.carrier import Carriers
 from testbed.fabric.namespaces import Namespaces
-from testbed.fabric.netlink import Netlink
-from testbed.fabric.plan import NodePlan, detour
+from testbed.fabric.plan import NodePlan
 from testbed.fabric.ports import Ports
-from testbed.model.scenario import FaultAction
+from testbed.model.scenario import FaultAction, LinkSpec
 from testbed.model.topology import Link, Port
 
+COUNTED = (FaultAction.DOWN, FaultAction.BLACKHOLE)  # overlapping ones on one place end with the last of them
 
-class LinkFaults:
-    """Applies and undoes faults. Overlapping faults of one kind on one place end with the last of them."""
 
-    def __init__(self, namespaces: Namespaces, plans: Mapping[str, NodePlan], ports: Ports) -> None:
+class Faults:
+    """Applies and undoes faults. Both return CLOCK_MONOTONIC ns at which the kernel had confirmed what was done.
+
+    `amount` is the ratio (0 to 1) of `loss` and `corrupt` and the bit/s of `rate`. Of these only one at a time can hold on a
+    port; KernelError for a second one, for the undoing of what does not hold, and for a reboot while a link of the switch
+    is down.
+    """
+
+    def __init__(self, namespaces: Namespaces, plans: Mapping[str, NodePlan], links: LinkSpec, ports: Ports) -> None:
         self._namespaces = namespaces
-        self._plans = plans
+        self._links = links
         self._ports = ports
+        self._carriers = Carriers(namespaces, plans, links, ports)
         self._active: Counter[tuple[FaultAction, int]] = Counter()
+        self._rebooting: set[str] = set()
 
-    def apply(self, link: Link, action: FaultAction, direction: str) -> int:
-        """CLOCK_MONOTONIC ns at which the kernel had confirmed the fault."""
+    def apply(self, link: Link, action: FaultAction, direction: str, amount: float = 0.0) -> int:
         if action is FaultAction.DOWN:
-            if self._enter(action, link.upper):
-                self._take_down(link)
+            if self._is_first(action, link.upper):
+                self._carriers.take_down(link)
+            self._active[action, link.upper.ifindex] += 1
             return time.monotonic_ns()
         for port in _senders(link, direction):
-            if self._enter(action, port):
-                self._ports.flag(port.ifindex, "FLAG_BLACKHOLE", on=True)
+            if self._is_first(action, port):
+                self._set(port, link, action, amount)
+            self._active[action, port.ifindex] += 1
         return time.monotonic_ns()
 
     def undo(self, link: Link, action: FaultAction, direction: str) -> int:
-        """CLOCK_MONOTONIC ns at which the kernel had confirmed that everything is as before."""
         if action is FaultAction.DOWN:
             if self._leave(action, link.upper):
-                self._bring_up(link)
+                self._carriers.bring_up(link)
             return time.monotonic_ns()
         for port in _senders(link, direction):
             if self._leave(action, port):
-                self._ports.flag(port.ifindex, "FLAG_BLACKHOLE", on=False)
+                self._set(port, link, action, None)
         return time.monotonic_ns()
 
-    def _enter(self, action: FaultAction, port: Port) -> bool:
-        self._active[action, port.ifindex] += 1
-        return self._active[action, port.ifindex] == 1
+    def reboot(self, switch: str) -> int:
+        """Down, until `boot`."""
+        if switch in self._rebooting:
+            raise KernelError(switch, "reboot", "it is rebooting already")
+        self._carriers.stop_switch(switch)
+        self._rebooting.add(switch)
+        return time.monotonic_ns()
+
+    def boot(self, switch: str) -> int:
+        if switch not in self._rebooting:
+            raise KernelError(switch, "boot", "no such fault is active")
+        self._carriers.start_switch(switch)
+        self._rebooting.discard(switch)
+        return time.monotonic_ns()
+
+    def _is_first(self, action: FaultAction, port: Port) -> bool:
+        if self._active[action, port.ifindex] and action not in COUNTED:
+            raise KernelError(port.node, f"{action} at {port.name}", "another one is active there")
+        return not self._active[action, port.ifindex]
 
     def _leave(self, action: FaultAction, port: Port) -> bool:
         if not self._active[action, port.ifindex]:
@@ -64,43 +89,23 @@ class LinkFaults:
         self._active[action, port.ifindex] -= 1
         return not self._active[action, port.ifindex]
 
-    def _take_down(self, link: Link) -> None:
-        # The flags first: from here on not one packet is counted as accepted that the kernel then drops.
-        for port in (link.lower, link.upper):
-            self._ports.flag(port.ifindex, "FLAG_DOWN", on=True)
-        with Netlink(self._namespaces, link.upper.node) as upper:
-            routes, neighbour = detour(self._plans[link.upper.node], link.upper.ifindex)
-            static.install(upper, routes, [neighbour], [])  # each replaces the route that the next line would delete
-            linkstate.set_up(upper, link.upper.ifindex, up=False)
-        with Netlink(self._namespaces, link.lower.node) as lower:
-            linkstate.wait_carrier(lower, link.lower.node, link.lower.ifindex, carrier=False, running=False)
-
-    def _bring_up(self, link: Link) -> None:
-        plan = self._plans[link.upper.node]
-        with (
-            Netlink(self._namespaces, link.upper.node) as upper,
-            Netlink(self._namespaces, link.lower.node) as lower,
-        ):
-            linkstate.set_up(upper, link.upper.ifindex, up=True)
-            for end, port in ((upper, link.upper), (lower, link.lower)):
-                linkstate.wait_carrier(end, port.node, port.ifindex, carrier=True, running=True)
-            static.install(upper, *plan.of_device(link.upper.ifindex))  # each route replaces its detour
-            upper.execute([srv6.neighbour_message(detour(plan, link.upper.ifindex)[1], delete=True)])
-            self._check(upper, plan)
-            self._check(lower, self._plans[link.lower.node])
-        for port in (link.lower, link.upper):
-            self._ports.flag(port.ifindex, "FLAG_DOWN", on=False)
-
-    def _check(self, end: Netlink, plan: NodePlan) -> None:
-        """Equal to the plan, except what other faults still hold down in this node."""
-        held: set[str] = set()
-        for port, link in plan.ports:
-            if self._active[FaultAction.DOWN, link.upper.ifindex]:
-                routes, neighbour = detour(plan, port.ifindex)
-                held.update(str(item) for group in (*plan.of_device(port.ifindex), routes, [neighbour]) for item in group)
-        found = [problem for problem in static.problems(end, plan) if not any(item in problem for item in held)]
-        if found:
-            raise KernelError(plan.node, "restore after link down", "; ".join(found))
+    def _set(self, port: Port, link: Link, action: FaultAction, amount: float | None) -> None:
+        """`amount` None: as it was."""
+        match action:
+            case FaultAction.BLACKHOLE:
+                self._ports.flag(port.ifindex, "FLAG_BLACKHOLE", on=amount is not None)
+            case FaultAction.LOSS:
+                self._ports.set_loss(port.ifindex, amount or 0.0)
+            case FaultAction.CORRUPT:
+                self._ports.set_corrupt(port.ifindex, amount or 0.0)
+            case FaultAction.RATE:
+                rate = queues.rate_of(link, self._links) if amount is None else int(amount)
+                queues.set_rate(self._namespaces, port, queues.shaper_at(rate, self._links))
+                self._ports.set_rate(port.ifindex, rate // 8)
+            case FaultAction.DOWN | FaultAction.REBOOT:
+                raise KernelError(port.node, str(action), "is no fault of a port")
+            case _:
+                assert_never(action)
 
 
 def _senders(link: Link, direction: str) -> tuple[Port, ...]:

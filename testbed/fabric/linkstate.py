@@ -39,9 +39,9 @@ def set_up(link: Netlink, ifindex: int, *, up: bool) -> None:
     link.execute([_change(ifindex, up=up)])
 
 
-def set_all_up(link: Netlink, indices: Iterable[int]) -> None:
-    """`ip link set up` for many interfaces of one node."""
-    link.execute([_change(ifindex, up=True) for ifindex in indices])
+def set_all(link: Netlink, indices: Iterable[int], *, up: bool) -> None:
+    """`ip link set up|down` for many interfaces of one node."""
+    link.execute([_change(ifindex, up=up) for ifindex in indices])
 
 
 def _change(ifindex: int, *, up: bool) -> tuple[str, bytes]:

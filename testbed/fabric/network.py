@@ -19,7 +19,7 @@ from testbed.fabric import batch, links, linkstate, plan, queues, static
 from testbed.fabric.bpf import build
 from testbed.fabric.bpf.loader import PortProgram
 from testbed.fabric.delay import DelayLine, DelayStats
-from testbed.fabric.faults import LinkFaults
+from testbed.fabric.faults import Faults
 from testbed.fabric.namespaces import Namespaces
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.nodes import FabricLink, FabricNode, FabricSwitch
@@ -54,7 +54,7 @@ class Fabric:
         self._namespaces: Namespaces | None = None
         self._program: PortProgram | None = None
         self._ports: Ports | None = None
-        self._faults: LinkFaults | None = None
+        self._faults: Faults | None = None
         self._delay: DelayLine | None = None
         self._children: list[subprocess.Popen[Any]] = []
 
@@ -84,7 +84,7 @@ class Fabric:
             self._raise_ports(node)
         for node in self.plans.values():
             self._configure(node)
-        self._faults = LinkFaults(self._namespaces, self.plans, self._ports)
+        self._faults = Faults(self._namespaces, self.plans, self.links, self._ports)
         self._delay = DelayLine(self._namespaces, self.topology, self.links.delay_ns)
         self._delay.start()
         self.net = self._mininet()
@@ -105,7 +105,7 @@ class Fabric:
         if not node.is_host:
             self.namespaces.start_forwarding(node.node)
         with Netlink(self.namespaces, node.node) as link:
-            linkstate.set_all_up(link, node.devices)
+            linkstate.set_all(link, node.devices, up=True)
 
     def _configure(self, node: plan.NodePlan) -> None:
         with Netlink(self.namespaces, node.node) as link:
@@ -196,16 +196,24 @@ class Fabric:
         """netem | nfqueue | none."""
         return "none" if self._delay is None else self._delay.method
 
-    def apply_fault(self, link: Link, action: FaultAction, direction: str = "both") -> int:
+    def apply_fault(self, link: Link, action: FaultAction, direction: str = "both", amount: float = 0.0) -> int:
         """Returns the CLOCK_MONOTONIC ns at which the kernel had confirmed it. See faults.py for what each kind does."""
-        return self._link_faults.apply(link, action, direction)
+        return self._in_force.apply(link, action, direction, amount)
 
     def undo_fault(self, link: Link, action: FaultAction, direction: str = "both") -> int:
-        """As `apply_fault`; by the returned time every route, neighbour and address has been read back as planned."""
-        return self._link_faults.undo(link, action, direction)
+        """As `apply_fault`; by the returned time every route, neighbour, address and rate has been read back as planned."""
+        return self._in_force.undo(link, action, direction)
+
+    def reboot(self, switch: str) -> int:
+        """The switch goes down, empty, until `boot`. Returned as by `apply_fault`."""
+        return self._in_force.reboot(switch)
+
+    def boot(self, switch: str) -> int:
+        """The switch comes back with its static configuration. Returned as by `undo_fault`."""
+        return self._in_force.boot(switch)
 
     @property
-    def _link_faults(self) -> LinkFaults:
+    def _in_force(self) -> Faults:
         if self._faults is None:
             raise KernelError("fabric", "fault", "the fabric is not up")
         return self._faults

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import KernelError
-from testbed.fabric.netlink import Netlink, attributes
+from testbed.fabric.namespaces import Namespaces
+from testbed.fabric.netlink import NLM_F_ACK, NLM_F_REQUEST, Netlink, attribute, attributes, message
 from testbed.fabric.plan import SID_DEVICE, NodePlan
 from testbed.model.codepoints import Dscp
 from testbed.model.scenario import LinkSpec, SwitchSpec
@@ -30,9 +31,11 @@ CONTROL_HEADROOM_FRAMES = 16
 HOST_LIMIT_FRAMES = 512
 SMALLEST_FRAME = 128  # charged bytes of the smallest frame that matters when bytes become packets
 
-RTM_GETQDISC = 38
+RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 _TCA_KIND, _TCA_OPTIONS = 1, 2
-_TBF_PARMS, _TBF_RATE64 = 1, 4
+_TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
+_ROOT_HANDLE, _ROOT = 0x10000, 0xFFFFFFFF
+_LINKLAYER_ETHERNET = 1
 _TICK_NS = 64  # of the kernel's packet scheduler clock (PSCHED_SHIFT 6)
 
 
@@ -70,7 +73,12 @@ def rate_of(link: Link, links: LinkSpec) -> int:
 
 
 def shaper(link: Link, links: LinkSpec) -> Shaper:
-    rate, frame = rate_of(link, links), full_frame(links)
+    return shaper_at(rate_of(link, links), links)
+
+
+def shaper_at(rate: int, links: LinkSpec) -> Shaper:
+    """The shaper of a port whose rate (bit/s) is not, or no longer, the link's own."""
+    frame = full_frame(links)
     slack = max(frame // 2, rate * SLACK_NS // (8 * NS_PER_S))
     return Shaper(rate, frame + slack, links.overhead_bytes)
 
@@ -116,20 +124,45 @@ def lines(plan: NodePlan, links: LinkSpec, pins: Path) -> list[str]:
             f"filter add dev {SID_DEVICE} egress prio 1 handle 1 bpf da object-pinned {pins}/lost",
         ]
     for port, link in plan.ports:
-        tbf = shaper(link, links)
-        # TBF insists on a limit, but with a child of its own the child's length is what counts.
-        # The kernel adds the overhead to the burst too.
-        settings = (
-            f"rate {tbf.rate_bps}bit burst {tbf.burst - tbf.overhead} limit {max(tbf.burst, 1 << 20)} overhead {tbf.overhead}"
-        )
         found += [
-            f"qdisc add dev {port.name} root handle 1: tbf {settings}",
+            f"qdisc add dev {port.name} root handle 1: {_tbf(shaper(link, links))}",
             f"qdisc add dev {port.name} parent 1:1 handle 2: pfifo_fast",
             f"qdisc add dev {port.name} clsact",
             f"filter add dev {port.name} egress prio 1 handle 1 bpf da object-pinned {pins}/egress",
             f"filter add dev {port.name} ingress prio 1 handle 1 bpf da object-pinned {pins}/ingress",
         ]
     return found
+
+
+def _tbf(tbf: Shaper) -> str:
+    # The kernel adds the overhead to the burst too.
+    return f"tbf rate {tbf.rate_bps}bit burst {tbf.burst - tbf.overhead} limit {_limit(tbf)} overhead {tbf.overhead}"
+
+
+def _limit(tbf: Shaper) -> int:
+    """TBF insists on a limit, but with a child of its own the child's length is what counts."""
+    return max(tbf.burst, 1 << 20)
+
+
+def set_rate(namespaces: Namespaces, port: Port, wanted: Shaper) -> None:
+    """Change a running port's shaper; what waits in it stays. Raises KernelError unless the kernel reads back the same.
+
+    The virtual queue is a setting of its own, `Ports.set_rate`: call it right after, it drains at the old rate until then.
+    That is why this goes by netlink: a `tc` process takes milliseconds.
+    """
+    # The kernel adds the overhead to the burst too. Buffer and table of the old interface are replaced by burst and rate64.
+    rate = min(wanted.rate_bps // 8, (1 << 32) - 1)
+    spec = struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, wanted.overhead, 0, 0, rate)
+    parms = spec + bytes(len(spec)) + struct.pack("=III", _limit(wanted), 0, 0)
+    options = attribute(_TBF_PARMS, parms) + attribute(_TBF_RATE64, struct.pack("=Q", wanted.rate_bps // 8))
+    options += attribute(_TBF_BURST, struct.pack("=I", wanted.burst - wanted.overhead))
+    body = struct.pack("=BxxxiIII", 0, port.ifindex, _ROOT_HANDLE, _ROOT, 0)
+    body += attribute(_TCA_KIND, b"tbf\0") + attribute(_TCA_OPTIONS, options)
+    with Netlink(namespaces, port.node) as link:
+        link.execute([(f"rate of {port.name}", message(RTM_NEWQDISC, NLM_F_REQUEST | NLM_F_ACK, body))])
+        there = read(link).get(port.ifindex)
+    if there is None or not _same(wanted, there):
+        raise KernelError(port.node, f"rate of {port.name}", f"asked for {wanted}, the kernel has {there}")
 
 
 def problems(plan: NodePlan, links: LinkSpec, link: Netlink) -> list[str]:

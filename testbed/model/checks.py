@@ -49,6 +49,11 @@ def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
         if spec.at_ns <= measure.warmup_ns:
             path = f"faults.{index}.at"
             found.append(f"{_where(root, path)} {path}: nothing is measured before this fault, so its stall cannot be judged")
+    for index, job in enumerate(done["workload"]):
+        if job.bystander is not None and job.bystander[0] in job.hosts:
+            path = f"workload.{index}.bystander"
+            message = f"h{job.bystander[0]} is also a sender: the bystander shares its ports with the incast"
+            found.append(f"{_where(root, path)} {path}: {message}")
     return tuple(found)
 
 
@@ -110,12 +115,31 @@ def _faults(root: t.Mapping, done: Values, topology: Topology | None, problems: 
             continue
         if measure:
             _fault_times(root, index, spec, measure, problems)
-        if topology and _fault_place(root, index, spec.link, topology, problems) and "seed" in done:
+        if topology and _fault_place(root, index, spec, topology, problems) and "seed" in done:
             planned.append(fault_plans.plan(index, spec, topology, done["seed"]))
+    if "links" in done:
+        for fault in planned:
+            _fault_rate(root, fault, done["links"], problems)
     for first, second, link in fault_plans.overlaps(tuple(planned)):
         message = f"overlaps fault {first.index}: the same action on {link.name} at the same time"
         hint = "end one before the other begins, or use one longer fault"
+        if first.spec.action is not second.spec.action:
+            message = (
+                f"overlaps fault {first.index}: `{first.spec.action}` and `{second.spec.action}` cannot hold on {link.name}"
+            )
+            message += " at the same time"
+            hint = "a reboot takes the carrier of all its links and starts their ports anew; end one before the other begins"
         _add(problems, root, f"faults.{second.index}", message, hint)
+
+
+def _fault_rate(root: t.Mapping, fault: fault_plans.PlannedFault, links: LinkSpec, problems: Problems) -> None:
+    """A link renegotiates downwards."""
+    if fault.spec.to_bps:
+        for link in fault.links:
+            if fault.share_left(link, links) == 1.0:
+                message = f"{units.format_rate(fault.spec.to_bps)} is no less than the rate of {link.name}"
+                _add(problems, root, f"faults.{fault.index}.to", message, "`rate` lowers a link's rate")
+                return
 
 
 def _fault_times(root: t.Mapping, index: int, spec: FaultSpec, measure: MeasureSpec, problems: Problems) -> None:
@@ -127,9 +151,21 @@ def _fault_times(root: t.Mapping, index: int, spec: FaultSpec, measure: MeasureS
         _add(problems, root, f"faults.{index}.for", message, "leave `for` out to keep it until the end")
 
 
-def _fault_place(root: t.Mapping, index: int, selector: LinkSelector, topology: Topology, problems: Problems) -> bool:
-    """Whether the selector can be resolved; says what is wrong when not."""
-    path = f"faults.{index}.link"
+def _fault_place(root: t.Mapping, index: int, spec: FaultSpec, topology: Topology, problems: Problems) -> bool:
+    """Whether the place exists; says what is wrong when not."""
+    if spec.switch:
+        return _fault_switch(root, f"faults.{index}.switch", spec.switch, topology, problems)
+    return _fault_links(root, f"faults.{index}.link", spec.link, topology, problems)
+
+
+def _fault_switch(root: t.Mapping, path: str, switch: str, topology: Topology, problems: Problems) -> bool:
+    if switch in topology.switches:
+        return True
+    _add(problems, root, path, f"there is no switch {units.shown(switch)}", fields.close(switch, topology.switches))
+    return False
+
+
+def _fault_links(root: t.Mapping, path: str, selector: LinkSelector, topology: Topology, problems: Problems) -> bool:
     links = fault_plans.matching(selector, topology)
     if selector.ends is not None:
         if not links:
@@ -140,9 +176,7 @@ def _fault_place(root: t.Mapping, index: int, selector: LinkSelector, topology: 
         message = f"there is no plane {selector.plane}"
         _add(problems, root, f"{path}.plane", message, f"planes are 0 to {topology.spec.planes - 1}")
         return False
-    if selector.switch is not None and selector.switch not in topology.switches:
-        hint = fields.close(selector.switch, topology.switches)
-        _add(problems, root, f"{path}.switch", f"there is no switch {units.shown(selector.switch)}", hint)
+    if selector.switch is not None and not _fault_switch(root, f"{path}.switch", selector.switch, topology, problems):
         return False
     if not links:
         _add(problems, root, path, "no link is of this tier, plane and switch at once")

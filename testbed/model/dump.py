@@ -109,10 +109,12 @@ def _switch(scenario: Scenario) -> dict[str, Any]:
 def _workload(spec: WorkloadSpec) -> dict[str, Any]:
     entry: dict[str, Any] = {"kind": spec.kind.value, "job": spec.job}
     if spec.kind is WorkloadKind.PERMUTATION:
-        first, last = spec.hosts[0], spec.hosts[-1]
-        in_a_row = spec.hosts == tuple(range(first, last + 1))
-        entry["hosts"] = f"{host_name(first)}-{host_name(last)}" if in_a_row else [host_name(host) for host in spec.hosts]
+        entry["hosts"] = _host_set(spec.hosts)
         entry["cross_group"] = spec.cross_group
+    if spec.kind is WorkloadKind.INCAST and spec.target is not None:
+        entry |= {"senders": _host_set(spec.hosts), "receiver": host_name(spec.target)}
+        if spec.bystander is not None:
+            entry["bystander"] = [host_name(host) for host in spec.bystander]
     if spec.source is not None and spec.target is not None:
         entry |= {"from": host_name(spec.source), "to": host_name(spec.target)}
     entry |= {"message": units.format_size(spec.message), "depth": spec.depth, "start": units.format_time(spec.start_ns)}
@@ -121,11 +123,23 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
     return entry
 
 
+def _host_set(hosts: tuple[int, ...]) -> str | list[str]:
+    first, last = hosts[0], hosts[-1]
+    in_a_row = hosts == tuple(range(first, last + 1))
+    return f"{host_name(first)}-{host_name(last)}" if in_a_row else [host_name(host) for host in hosts]
+
+
 def _fault(spec: FaultSpec) -> dict[str, Any]:
-    entry: dict[str, Any] = {"at": units.format_time(spec.at_ns), "link": _selector(spec.link), "action": spec.action.value}
+    entry: dict[str, Any] = {"at": units.format_time(spec.at_ns)}
+    entry |= {"switch": spec.switch} if spec.switch else {"link": _selector(spec.link)}
+    entry["action"] = spec.action.value
     if spec.for_ns is not None:
         entry["for"] = units.format_time(spec.for_ns)
-    return entry | {"direction": spec.direction}
+    if spec.ratio:
+        entry["ratio"] = spec.ratio
+    if spec.to_bps:
+        entry["to"] = units.format_rate(spec.to_bps)
+    return entry if spec.switch else entry | {"direction": spec.direction}
 
 
 def _selector(selector: LinkSelector) -> str | dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Which links a fault hits and when: selectors resolved against the topology, seeded where a fault draws links."""
+"""Which links a fault hits and when: selectors resolved against the topology, seeded where a fault draws links.
+
+Also what is left of a link while a fault holds, and which faults cannot hold on one link at one time.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from testbed.model.scenario import FaultSpec, LinkSelector, Scenario
-from testbed.model.topology import Link, Topology
+from testbed.model import units
+from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, LinkSpec, Scenario
+from testbed.model.topology import Link, Tier, Topology
 
 UP = "up"  # towards the T1s: from `link.lower` to `link.upper`
 DOWN = "down"
 BOTH = "both"
+
+DEADLY = (FaultAction.DOWN, FaultAction.BLACKHOLE, FaultAction.REBOOT)
+# Two of the same action on one link would undo each other, and so would these: a reboot takes every carrier of its switch
+# and starts its ports anew. All others are separate settings of a port.
+CONFLICTS = (
+    {FaultAction.REBOOT, FaultAction.DOWN},
+    {FaultAction.REBOOT, FaultAction.RATE},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,26 @@ class PlannedFault:
     @property
     def directions(self) -> tuple[str, ...]:
         return (UP, DOWN) if self.direction == BOTH else (self.direction,)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What was hit, in words: the switch, or the links."""
+        return (self.spec.switch,) if self.spec.switch else tuple(link.name for link in self.links)
+
+    @property
+    def doing(self) -> str:
+        """The action with its amount: `down`, `loss 2.5%`, `rate 1mbit`."""
+        if self.spec.ratio:
+            return f"{self.spec.action} {self.spec.ratio * 100:g}%"
+        return f"{self.spec.action} {units.format_rate(self.spec.to_bps)}" if self.spec.to_bps else str(self.spec.action)
+
+    def share_left(self, link: Link, links: LinkSpec) -> float:
+        """What a faulty direction of `link` still carries of its rate: a lost or corrupt packet has used the link."""
+        if self.spec.action in DEADLY:
+            return 0.0
+        if self.spec.action is FaultAction.RATE:
+            return min(1.0, self.spec.to_bps / (links.rate_bps if link.tier is Tier.NIC_T0 else links.fabric_rate_bps))
+        return 1.0 - self.spec.ratio
 
 
 def matching(selector: LinkSelector, topology: Topology) -> tuple[Link, ...]:
@@ -73,11 +105,27 @@ def _direction(spec: FaultSpec, links: tuple[Link, ...]) -> str:
     return UP if (spec.direction == "forward") != upper_first else DOWN
 
 
+def shares(planned: Iterable[PlannedFault], links: LinkSpec, t_ns: int) -> dict[str, float]:
+    """What is left at `t_ns` of link directions that carry less than their rate but not nothing, as `fluid` takes it:
+    `from>to` -> 0..1. Faults on one direction multiply.
+    """
+    left: dict[str, float] = {}
+    for fault in planned:
+        if not fault.active(t_ns) or fault.spec.action in DEADLY:
+            continue
+        for link in fault.links:
+            for way in fault.directions:
+                ends = (link.lower.node, link.upper.node)
+                name = ">".join(ends if way == UP else ends[::-1])
+                left[name] = left.get(name, 1.0) * fault.share_left(link, links)
+    return left
+
+
 def dead_links(planned: Iterable[PlannedFault], t_ns: int) -> frozenset[str]:
     """What carries nothing at `t_ns`, as `fluid` takes it: `lower:upper`, or `from>to` where one direction is dead."""
     dead: set[str] = set()
     for fault in planned:
-        if not fault.active(t_ns):
+        if not fault.active(t_ns) or fault.spec.action not in DEADLY:
             continue
         for link in fault.links:
             if fault.direction == BOTH:
@@ -89,15 +137,16 @@ def dead_links(planned: Iterable[PlannedFault], t_ns: int) -> frozenset[str]:
 
 
 def overlaps(planned: tuple[PlannedFault, ...]) -> list[tuple[PlannedFault, PlannedFault, Link]]:
-    """Pairs of faults with the same action on the same link and direction at the same time.
+    """Pairs of faults that cannot hold on one link (the third item) at one time: undoing the first would end the second.
 
-    Undoing the first would end the second. Different actions compose (carrier and drop flag are separate), and a fault may
-    begin the moment another ends.
+    These are two with the same action in the same direction, and CONFLICTS. A fault may begin the moment another ends.
     """
     found: list[tuple[PlannedFault, PlannedFault, Link]] = []
     for place, first in enumerate(planned):
         for second in planned[place + 1 :]:
-            if first.spec.action is not second.spec.action or not set(first.directions) & set(second.directions):
+            actions = {first.spec.action, second.spec.action}
+            same = len(actions) == 1 and bool(set(first.directions) & set(second.directions))
+            if not same and actions not in CONFLICTS:
                 continue
             starts_late = first.until_ns is not None and first.until_ns <= second.at_ns
             ends_early = second.until_ns is not None and second.until_ns <= first.at_ns

@@ -156,6 +156,21 @@ def integer(low: int, high: int) -> Reader:
     return _bounded(units.integer, "a whole number such as 4", str, low, high)
 
 
+def ratio(low: float, high: float) -> Reader:
+    """A plain number within [low, high]."""
+
+    def read(tree: t.Tree, _path: str) -> float:
+        try:
+            value = float(units.number(_scalar(tree, "a number such as 0.01", plain=True)))
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        if not low <= value <= high:
+            raise Refused(f"{value:g} is outside {low:g} to {high:g}")
+        return value
+
+    return read
+
+
 def threshold(tree: t.Tree, _path: str) -> Fraction | int:
     """A queue threshold: a Fraction is full frames, an int is bytes. Zero is refused."""
     text = _scalar(tree, "a number of full frames such as 2, or a size such as 8KiB", plain=True)

@@ -34,12 +34,13 @@ def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
     for index, spec in enumerate(scenario.workload):
         rng = random.Random(f"{scenario.seed}/workload/{index}")
         for source, target in pairs(spec, topology, rng):
-            found.append(Flow(len(found), source, target, spec.message, spec.depth, spec.start_ns, spec.stop_ns, spec.job))
+            job = f"{spec.job}-bystander" if (source, target) == spec.bystander else spec.job
+            found.append(Flow(len(found), source, target, spec.message, spec.depth, spec.start_ns, spec.stop_ns, job))
     return tuple(found)
 
 
 def pairs(spec: WorkloadSpec, topology: Topology, rng: random.Random) -> tuple[tuple[int, int], ...]:
-    """The (source, target) pairs of one workload."""
+    """The (source, target) pairs of one workload. An incast's bystander comes last; it is a job of its own in tables."""
     match spec.kind:
         case WorkloadKind.STREAM:
             assert spec.source is not None
@@ -48,6 +49,10 @@ def pairs(spec: WorkloadSpec, topology: Topology, rng: random.Random) -> tuple[t
         case WorkloadKind.PERMUTATION:
             apart = topology.group_of if spec.cross_group else lambda host: host
             return tuple(zip(sorted(spec.hosts), permutation(spec.hosts, apart, rng), strict=True))
+        case WorkloadKind.INCAST:
+            assert spec.target is not None
+            toward = tuple((sender, spec.target) for sender in spec.hosts)
+            return toward if spec.bystander is None else (*toward, spec.bystander)
         case _:
             assert_never(spec.kind)
 

@@ -12,12 +12,12 @@ The graph is made small first: `lumps.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from testbed.model.lumps import Edge, Lumps, Way, lump
+from testbed.model.lumps import Edge, Lumps, Shares, Way, lump
 from testbed.model.scenario import LinkSpec, TopologySpec
 from testbed.model.topology import Topology, build
 
@@ -35,17 +35,21 @@ def ideal_rates(
     payload: int,
     header_bytes: int,
     mode: Mode = "free",
+    shares: Mapping[str, float] | None = None,
 ) -> tuple[float, ...]:
     """Payload bit/s of each (source, target) demand, in order; 0.0 for one that no path is left for.
 
     `dead_links` holds `lower:upper` for a link dead both ways and `from>to` for one dead in that direction only, as
-    `faults.dead_links` gives them; ValueError for a name that is no link. `header_bytes` is what a frame on the link has
+    `faults.dead_links` gives them, `shares` what is left of a link that carries less than its rate, as `faults.shares` does;
+    ValueError for a name that is no link. `header_bytes` is what a frame on the link has
     beside payload and `links.overhead_bytes`. In mode `free` a flow splits over its paths as it likes; in `equal_planes` it
     puts the same on every plane it can still use. Cached.
     """
     share = payload / (payload + header_bytes + links.overhead_bytes)
-    dead = _dead_edges(topology.spec, frozenset(dead_links))
-    rates = _rates(topology.spec, links.rate_bps, links.fabric_rate_bps, tuple(demands), dead, mode)
+    left: dict[Edge, float] = {}
+    for name, value in (*(shares or {}).items(), *((dead, 0.0) for dead in dead_links)):  # a dead link stays dead
+        left |= dict.fromkeys(_edges(topology.spec, name), value)
+    rates = _rates(topology.spec, links.rate_bps, links.fabric_rate_bps, tuple(demands), frozenset(left.items()), mode)
     return tuple(rate * share for rate in rates)
 
 
@@ -55,26 +59,23 @@ def _topology(spec: TopologySpec) -> tuple[Topology, frozenset[str]]:
     return topology, frozenset(link.name for link in topology.links)
 
 
-def _dead_edges(spec: TopologySpec, dead_links: frozenset[str]) -> frozenset[Edge]:
+def _edges(spec: TopologySpec, name: str) -> set[Edge]:
     names = _topology(spec)[1]
-    edges: set[Edge] = set()
-    for dead in dead_links:
-        source, arrow, target = dead.partition(">")
-        named = {(dead, True), (dead, False)} if not arrow else {(f"{source}:{target}", True), (f"{target}:{source}", False)}
-        found = {edge for edge in named if edge[0] in names}
-        if not found:
-            raise ValueError(f"{dead} is no link of this topology")
-        edges |= found
-    return frozenset(edges)
+    source, arrow, target = name.partition(">")
+    named = {(name, True), (name, False)} if not arrow else {(f"{source}:{target}", True), (f"{target}:{source}", False)}
+    found = {edge for edge in named if edge[0] in names}
+    if not found:
+        raise ValueError(f"{name} is no link of this topology")
+    return found
 
 
 @lru_cache(maxsize=4096)
 def _rates(
-    spec: TopologySpec, rate: int, fabric_rate: int, demands: tuple[tuple[int, int], ...], dead: frozenset[Edge], mode: Mode
+    spec: TopologySpec, rate: int, fabric_rate: int, demands: tuple[tuple[int, int], ...], shares: Shares, mode: Mode
 ) -> tuple[float, ...]:
     """Charged bit/s of each demand."""
     scale = max(rate, fabric_rate)
-    lumps = lump(_topology(spec)[0], rate / scale, fabric_rate / scale, dead)
+    lumps = lump(_topology(spec)[0], rate / scale, fabric_rate / scale, shares)
     usable = [lumps.ways(source, target) for source, target in demands]
     program = _Program.of(usable, lumps, mode)
     final: dict[int, float] = {flow: 0.0 for flow, ways in enumerate(usable) if not ways}

@@ -1,6 +1,6 @@
 """The fabric as the fluid ideal needs to see it: switches that faults do not tell apart are one, with their links added up.
 
-T1s of a plane with the same dead links are interchangeable, and so are planes with the same dead links throughout: any
+T1s of a plane with the same faulty links are interchangeable, and so are planes with the same faulty links throughout: any
 split of traffic among them can be averaged, so one column and one summed capacity stand for all. Without it the program of
 64 hosts on 8 planes has 4,096 columns instead of 64; the optimum is the same.
 """
@@ -15,6 +15,7 @@ from testbed.model.topology import Tier, Topology, t0_name, t1_name
 from testbed.model.usid import plane_of
 
 Edge = tuple[str, bool]  # link name `lower:upper`, and whether it is crossed upwards
+Shares = frozenset[tuple[Edge, float]]  # what is left of edges that do not carry their whole rate; 0: dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,18 @@ class Lumps:
         return tuple(found)
 
 
-def lump(topology: Topology, rate: float, fabric_rate: float, dead: frozenset[Edge]) -> Lumps:
+def lump(topology: Topology, rate: float, fabric_rate: float, shares: Shares) -> Lumps:
     """Find what faults do not tell apart; `rate` and `fabric_rate` are those of NIC-T0 and T0-T1 links, in any one unit."""
-    names = _names(topology, dead)
+    names = _names(topology, shares)
+    left = dict(shares)
+    dead = frozenset(edge for edge, share in shares if not share)
     capacity: dict[Edge, float] = defaultdict(float)
     for link in topology.links:
         for up in (True, False):
-            if (link.name, up) not in dead:
-                capacity[_renamed(link.name, names), up] += rate if link.tier is Tier.NIC_T0 else fabric_rate
+            edge = (link.name, up)
+            if edge not in dead:
+                whole = rate if link.tier is Tier.NIC_T0 else fabric_rate
+                capacity[_renamed(link.name, names), up] += whole * left.get(edge, 1.0)
     planes = Counter(plane_of(names[t0_name(plane, 0)]) for plane in range(topology.spec.planes))
     return Lumps(topology, dead, names, dict(capacity), planes)
 
@@ -66,17 +71,17 @@ def _renamed(link: str, names: dict[str, str]) -> str:
     return f"{names[lower]}:{names[upper]}"
 
 
-def _names(topology: Topology, dead: frozenset[Edge]) -> dict[str, str]:
-    """Each node's stand-in: the first with the same marks, where a mark is a dead edge seen without its plane and T1."""
+def _names(topology: Topology, shares: Shares) -> dict[str, str]:
+    """Each node's stand-in: the first with the same marks, where a mark is a faulty edge seen without its plane and T1."""
     spec = topology.spec
-    t1_marks: dict[str, set[tuple[str, bool]]] = defaultdict(set)
-    nic_marks: dict[int, set[tuple[str, bool]]] = defaultdict(set)
-    for name, up in dead:
+    t1_marks: dict[str, set[tuple[str, bool, float]]] = defaultdict(set)
+    nic_marks: dict[int, set[tuple[str, bool, float]]] = defaultdict(set)
+    for (name, up), share in shares:
         lower, upper = name.split(":")
         if lower.startswith("h"):
-            nic_marks[plane_of(upper)].add((lower, up))
+            nic_marks[plane_of(upper)].add((lower, up, share))
         else:
-            t1_marks[upper].add((lower.split("t0-")[1], up))
+            t1_marks[upper].add((lower.split("t0-")[1], up, share))
     names = {host: host for host in topology.hosts}
     first_plane: dict[object, int] = {}
     for plane in range(spec.planes):

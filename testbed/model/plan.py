@@ -111,10 +111,10 @@ def _jobs(found: tuple[Flow, ...]) -> str:
 
 def _fault(fault: PlannedFault) -> str:
     until = "the end" if fault.until_ns is None else units.format_time(fault.until_ns)
-    names = [link.name for link in fault.links]
+    names = fault.places
     where = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     way = "" if fault.direction == "both" else f" ({fault.direction})"
-    return f"{units.format_time(fault.at_ns)} to {until}: {fault.spec.action.value} {where}{way}"
+    return f"{units.format_time(fault.at_ns)} to {until}: {fault.doing} {where}{way}"
 
 
 def _scale_frames(scenario: Scenario) -> tuple[float, float] | None:

@@ -20,11 +20,16 @@ class Routing(StrEnum):
 class WorkloadKind(StrEnum):
     STREAM = "stream"
     PERMUTATION = "permutation"
+    INCAST = "incast"
 
 
 class FaultAction(StrEnum):
     DOWN = "down"
     BLACKHOLE = "blackhole"
+    LOSS = "loss"
+    CORRUPT = "corrupt"
+    RATE = "rate"
+    REBOOT = "reboot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +95,11 @@ class WorkloadSpec:
     start_ns: int
     stop_ns: int | None
     job: str
-    hosts: tuple[int, ...] = ()  # permutation
+    hosts: tuple[int, ...] = ()  # permutation; incast: `senders`
     cross_group: bool = True  # permutation
     source: int | None = None  # stream: `from`
-    target: int | None = None  # stream: `to`
+    target: int | None = None  # stream: `to`; incast: `receiver`
+    bystander: tuple[int, int] | None = None  # incast: one more flow, (from, to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +115,19 @@ class LinkSelector:
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """What happens, where and when. `for_ns` None: until the end of the run. Times count from t = 0."""
+    """What happens, where and when. `for_ns` None: until the end of the run. Times count from t = 0.
+
+    A fault of a whole switch names it in `switch`; `link` then selects every link of that switch.
+    """
 
     action: FaultAction
     at_ns: int
     for_ns: int | None
     link: LinkSelector
     direction: str = "both"  # both | forward | backward, seen from the first-named end
+    switch: str = ""  # reboot
+    ratio: float = 0.0  # loss, corrupt: share of the packets
+    to_bps: int = 0  # rate: the new one
     line: int = field(default=0, compare=False)  # of the scenario file, for messages
 
 

@@ -13,13 +13,11 @@ from testbed.model import tree as t
 from testbed.model.fields import Key, Problems, Refused
 from testbed.model.metrics import METRICS, OPERATORS
 from testbed.model.scenario import Expectation, FaultAction, FaultSpec, LinkSelector, WorkloadKind, WorkloadSpec
-from testbed.model.schema import GIB, MAX_NODES_PER_KIND, S, name
+from testbed.model.schema import GBIT, GIB, KBIT, MAX_NODES_PER_KIND, S, name
 from testbed.model.topology import Tier
 
 _TIME = fields.time(0, 24 * 3600 * S)
-_WORKLOAD_KINDS = fields.choice(
-    [kind.value for kind in WorkloadKind], ("incast", "all_to_all", "ring_allreduce", "training", "poisson")
-)
+_WORKLOAD_KINDS = fields.choice([kind.value for kind in WorkloadKind], ("all_to_all", "ring_allreduce", "training", "poisson"))
 _HOST = re.compile(r"h(0|[1-9][0-9]{0,5})")
 _HOST_RANGE = re.compile(r"h(0|[1-9][0-9]{0,5})-h(0|[1-9][0-9]{0,5})")
 
@@ -54,10 +52,14 @@ def workload(tree: t.Tree, path: str, problems: Problems, hosts: int | None) -> 
     def host_set(tree: t.Tree, path: str) -> tuple[int, ...]:
         return _hosts(tree, path, hosts, problems)
 
+    def from_to(tree: t.Tree, path: str) -> tuple[int, int]:
+        return _from_to(tree, path, hosts, problems)
+
     everyone = tuple(range(hosts or 0))
     own = {
         WorkloadKind.PERMUTATION: (Key("hosts", host_set, everyone), Key("cross_group", fields.boolean, True)),
         WorkloadKind.STREAM: (Key("from", one_host), Key("to", one_host)),
+        WorkloadKind.INCAST: (Key("receiver", one_host), Key("senders", host_set, None), Key("bystander", from_to, None)),
     }
     values = fields.section(tree, path, (*COMMON, *own[kind]), problems)
     if values["stop"] is not None and values["stop"] <= values["start"]:
@@ -66,6 +68,8 @@ def workload(tree: t.Tree, path: str, problems: Problems, hosts: int | None) -> 
     if kind is WorkloadKind.STREAM and values["from"] == values["to"]:
         problems.add(t.locate(tree, "to"), fields.join(path, "to"), "a host cannot send to itself")
         raise fields.Reported
+    if kind is WorkloadKind.INCAST:
+        _incast(tree, path, values, everyone, problems)
     return WorkloadSpec(
         kind=kind,
         message=values["message"],
@@ -73,11 +77,44 @@ def workload(tree: t.Tree, path: str, problems: Problems, hosts: int | None) -> 
         start_ns=values["start"],
         stop_ns=values["stop"],
         job=values["job"],
-        hosts=values.get("hosts", ()),
+        hosts=values.get("hosts") or values.get("senders") or (),
         cross_group=values.get("cross_group", True),
         source=values.get("from"),
-        target=values.get("to"),
+        target=values.get("to", values.get("receiver")),
+        bystander=values.get("bystander"),
     )
+
+
+def _incast(tree: t.Mapping, path: str, values: fields.Values, everyone: tuple[int, ...], problems: Problems) -> None:
+    """Fills in `senders: all`: everyone but the receiver and the bystander's two hosts. Reports what makes it no incast."""
+    receiver, bystander = values["receiver"], values["bystander"]
+    written = tree.entries.get("senders")
+    if written is None or (isinstance(written, t.Scalar) and written.text == "all"):
+        values["senders"] = tuple(host for host in everyone if host not in (receiver, *(bystander or ())))
+    before = len(problems.found)
+    if receiver in values["senders"]:
+        problems.add(
+            t.locate(tree, "senders"), fields.join(path, "senders"), f"h{receiver} is the receiver: it cannot send to itself"
+        )
+    if everyone and not values["senders"]:
+        problems.add(t.locate(tree, "senders"), fields.join(path, "senders"), "no host is left to send")
+    if bystander and bystander[1] == receiver:
+        message = f"a flow to h{receiver} would be one more sender of this incast, not a bystander"
+        problems.add(t.locate(tree, "bystander"), fields.join(path, "bystander"), message)
+    if len(problems.found) > before:
+        raise fields.Reported
+
+
+def _from_to(tree: t.Tree, path: str, hosts: int | None, problems: Problems) -> tuple[int, int]:
+    """`[from, to]`: two different hosts."""
+    if not isinstance(tree, t.Sequence) or len(tree.items) != 2:
+        raise Refused(f"expected two hosts such as [h1, h5], found {t.describe(tree)}")
+    source, target = fields.items(tree, path, lambda item, here: _host(item, here, hosts), problems)
+    if source is None or target is None:
+        raise fields.Reported
+    if source == target:
+        raise Refused("a host cannot send to itself")
+    return source, target
 
 
 def _host(tree: t.Tree, path: str, hosts: int | None) -> int:
@@ -118,7 +155,6 @@ def _hosts(tree: t.Tree, path: str, hosts: int | None, problems: Problems) -> tu
 
 
 FAULT_LATER = {
-    "switch": "a fault of a whole switch",
     "plane": "a fault of a whole plane",
     "host": "a fault of a host",
     "until": "a repeated fault (until, period, duty)",
@@ -126,10 +162,18 @@ FAULT_LATER = {
     "duty": "a repeated fault (until, period, duty)",
     "poisson_per_minute": "a random series of faults",
     "side": "the choice of the side",
-    "ratio": "a fault with a ratio (loss, corrupt)",
-    "to": "a change of rate",
 }
-ACTIONS_LATER = ("loss", "corrupt", "rate", "flap", "reboot", "hang", "pause", "kill")
+ACTIONS_LATER = ("flap", "hang", "pause", "kill")
+# What an action asks for beside place and time; every other of these keys is refused with it.
+OWN_KEYS = {
+    FaultAction.DOWN: (),
+    FaultAction.BLACKHOLE: ("direction",),
+    FaultAction.LOSS: ("direction", "ratio"),
+    FaultAction.CORRUPT: ("direction", "ratio"),
+    FaultAction.RATE: ("direction", "to"),
+    FaultAction.REBOOT: (),
+}
+RATIO_MIN = 1e-4  # less would hit no packet of any run that fits on one machine
 SELECTOR = (
     Key("tier", fields.choice([tier.value for tier in Tier]), None),
     Key("plane", fields.integer(0, 63), None),
@@ -147,19 +191,66 @@ def fault(tree: t.Tree, path: str, problems: Problems) -> FaultSpec:
     keys = (
         Key("at", _TIME),
         Key("link", selector, None),
+        Key("switch", fields.text, None),
         Key("action", fields.choice([action.value for action in FaultAction], ACTIONS_LATER)),
         Key("for", fields.time(1, 24 * 3600 * S), None),
         Key("direction", fields.choice(("both", "forward", "backward")), None),
+        Key("ratio", fields.ratio(RATIO_MIN, 1), None),
+        Key("to", fields.rate(KBIT, 1000 * GBIT), None),
     )
     values = fields.section(tree, path, keys, problems, FAULT_LATER)
-    if values["link"] is None:
-        raise Refused("a fault needs a place", 'for example link: "p0t0-0:p0t1-2", or link: {tier: t0-t1, count: 1}')
     action = FaultAction(values["action"])
-    if action is FaultAction.DOWN and values["direction"] not in (None, "both"):
-        message = "`down` takes no direction: both ends lose the carrier"
-        problems.add(t.locate(tree, "direction"), fields.join(path, "direction"), message, "blackhole takes one")
+    before = len(problems.found)
+    _fault_place(tree, path, action, values, problems)
+    _fault_keys(tree, path, action, values, problems)
+    if len(problems.found) > before:
         raise fields.Reported
-    return FaultSpec(action, values["at"], values["for"], values["link"], values["direction"] or "both", tree.place.line)
+    return FaultSpec(
+        action=action,
+        at_ns=values["at"],
+        for_ns=values["for"],
+        link=values["link"] or LinkSelector(switch=values["switch"]),
+        direction=values["direction"] or "both",
+        switch=values["switch"] or "",
+        ratio=values["ratio"] or 0.0,
+        to_bps=values["to"] or 0,
+        line=tree.place.line,
+    )
+
+
+def _fault_place(tree: t.Tree, path: str, action: FaultAction, values: fields.Values, problems: Problems) -> None:
+    """A reboot happens to a switch, everything else to links."""
+    place = "switch" if action is FaultAction.REBOOT else "link"
+    other = "link" if place == "switch" else "switch"
+    if values[other] is not None:
+        hint = (
+            "switch: p0t1-0"
+            if place == "switch"
+            else f"link: {{switch: {values[other]}}} selects every link of that switch; reboot takes a switch"
+        )
+        message = f"`{action}` happens to a {place}, not to a {other}"
+        problems.add(t.locate(tree, other), fields.join(path, other), message, hint)
+    elif values[place] is None:
+        hint = "for example switch: p0t1-0"
+        if place == "link":
+            hint = 'for example link: "p0t0-0:p0t1-2", or link: {tier: t0-t1, count: 1}'
+        problems.add(tree.place, path, "a fault needs a place", hint)
+
+
+def _fault_keys(tree: t.Tree, path: str, action: FaultAction, values: fields.Values, problems: Problems) -> None:
+    own = OWN_KEYS[action]
+    for key in ("ratio", "to"):
+        if key in own and values[key] is None:
+            example = "ratio: 0.01" if key == "ratio" else "to: 1mbit"
+            problems.add(tree.place, fields.join(path, key), f"`{action}` needs this key", f"for example {example}")
+    for key in ("direction", "ratio", "to"):
+        if key in own or values[key] is None or values[key] == "both":
+            continue
+        takers = ", ".join(other for other, keys in OWN_KEYS.items() if key in keys)
+        message = f"`{action}` takes no {key}"
+        if key == "direction":
+            message += ": both ends lose the carrier"
+        problems.add(t.locate(tree, key), fields.join(path, key), message, f"{takers} take{'s' if key == 'to' else ''} one")
 
 
 def _selector(tree: t.Tree, path: str, problems: Problems) -> LinkSelector:

@@ -24,13 +24,14 @@ examples:
   ./run_experiment.py quickstart --seed 7 --set measure.duration=10s
   ./run_experiment.py my-scenario.yaml --repeat 3 --json        three seeds, summaries on standard output
   ./run_experiment.py quickstart --pcap h0:0 --pcap p0t1-2:1    capture two ports while it runs
+  ./run_experiment.py quickstart --cli                          Mininet's CLI in the fabric after the traffic
   ./run_experiment.py --list
   ./run_experiment.py --validate my-scenario.yaml
 
 exit status: 0 every expectation holds, 1 one failed, 2 scenario or command line wrong, 3 the machine lacks something,
 4 the machine was too slow (invalid), 5 the run broke, 130 interrupted
 """
-LATER = ("--cli", "--suite", "--sweep")
+LATER = ("--suite", "--sweep")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repeat", type=int, metavar="N", help="run N times, with seeds counting up from the first")
     add("--out", type=Path, default=ROOT / "results", metavar="DIR", help="where results go (default: results/)")
     add("--pcap", action="append", default=[], metavar="NODE:PORT", help="capture a port, by number or name (repeatable)")
+    add("--cli", action="store_true", help="open Mininet's CLI in the fabric when the traffic has ended, before it goes down")
     add("--no-figures", action="store_true", help="tables, summary and report only")
     add("--quiet", action="store_true", help="no progress, no closing lines; errors still show")
     add("--json", action="store_true", help="print summary.json on standard output and nothing else there")
@@ -80,6 +82,8 @@ def _command(options: argparse.Namespace) -> ExitStatus:
         return _refuse("which scenario? A name or a file; --list names those there are, --help shows examples")
     if options.repeat is not None and options.repeat < 1:
         return _refuse(f"--repeat {options.repeat}: at least 1")
+    if options.cli and options.json:
+        return _refuse("--cli and --json both want standard output: give one of them")
     scenario = _load(options, options.seed)
     for warning in scenario.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -102,7 +106,7 @@ def _run(options: argparse.Namespace, scenario: Scenario) -> ExitStatus:
     from testbed.run.status import combine
 
     display = Display(sys.stderr, quiet=options.quiet)
-    wanted = experiment.Options(options.out, figures=not options.no_figures, pcap=tuple(options.pcap))
+    wanted = experiment.Options(options.out, figures=not options.no_figures, pcap=tuple(options.pcap), cli=options.cli)
     done: list[Result] = []
     for number in range(options.repeat or 1):
         if number:

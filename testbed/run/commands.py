@@ -24,15 +24,16 @@ examples:
   python -m testbed paths quickstart h0 h5       every EV of a pair: its hops and its uSID address
   python -m testbed paths --decode 5f00:2:1000:2003:1001:4005::
   python -m testbed verify quickstart            build the fabric, read every route back, probe every path
+  python -m testbed shell quickstart             the fabric without traffic, under Mininet's CLI
+  python -m testbed exec quickstart h0 ip -6 route
   python -m testbed collect results/NAME/RUN     tables and report of a run that was killed
 """
-LATER = ("shell", "exec")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one command and return its exit status (DESIGN 4.1)."""
     options = _parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], ExitStatus] = options.run
+    command: Callable[[argparse.Namespace], int] = options.run
     try:
         return int(command(options))
     except TestbedError as error:
@@ -66,10 +67,14 @@ def _parser() -> argparse.ArgumentParser:
     collect = add("collect", help="tables and report of a run that was killed before it could write them")
     collect.set_defaults(run=_collect)
     collect.add_argument("folder", type=Path)
-    for name in LATER:
-        later = add(name)
-        later.set_defaults(run=_not_yet, name=name)
-        later.add_argument("rest", nargs="*")
+    shell = add("shell", help="build the fabric and open Mininet's CLI in it; no traffic")
+    shell.set_defaults(run=_shell)
+    _scenario_arguments(shell)
+    execute = add("exec", help="build the fabric and run one command in one of its nodes")
+    execute.set_defaults(run=_exec)
+    _scenario_arguments(execute)
+    execute.add_argument("node", metavar="NODE", help="a host or a switch, e.g. h0 or p0t1-2")
+    execute.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...")
     return parser
 
 
@@ -163,9 +168,34 @@ def _collect(options: argparse.Namespace) -> ExitStatus:
     return ExitStatus.PASSED
 
 
-def _not_yet(options: argparse.Namespace) -> ExitStatus:
-    print(f"{options.name}: not available yet", file=sys.stderr)
-    return ExitStatus.BAD_INPUT
+def _shell(options: argparse.Namespace) -> ExitStatus:
+    from testbed.fabric import doctor, sandbox
+    from testbed.run import shell
+
+    scenario, topology = _load(options)
+    missing = doctor.missing(scenario, cli=True)
+    if missing:
+        raise MissingCapability(list(missing))
+    ended = sandbox.run_in_sandbox(lambda: shell.shell(scenario, topology))
+    return ExitStatus(ended) if ended in set(ExitStatus) else ExitStatus.BROKEN
+
+
+def _exec(options: argparse.Namespace) -> int:
+    """The command's own exit status."""
+    from testbed.fabric import doctor, sandbox
+    from testbed.model import fields
+    from testbed.run import shell
+
+    scenario, topology = _load(options)
+    nodes = (*topology.hosts, *topology.switches)
+    if options.node not in nodes:
+        raise _wrong(options.node, "is not a node of this scenario", fields.close(options.node, nodes))
+    if not options.command:
+        raise _wrong("exec", "needs a command", "python -m testbed exec quickstart h0 ip -6 route")
+    missing = doctor.missing(scenario)
+    if missing:
+        raise MissingCapability(list(missing))
+    return sandbox.run_in_sandbox(lambda: shell.execute(scenario, topology, options.node, options.command))
 
 
 def _wrong(what: str, message: str, hint: str) -> ScenarioError:

@@ -36,6 +36,7 @@ class Options:
     out: Path
     figures: bool = True
     pcap: tuple[str, ...] = ()
+    cli: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Result:
 
 def run(scenario: Scenario, options: Options, display: Display) -> Result:
     """Run once. Raises only before anything exists; later trouble is in the result."""
-    missing = doctor.missing(scenario)
+    missing = doctor.missing(scenario, cli=options.cli)
     if missing:
         raise MissingCapability(list(missing))
     topology = build(scenario.topology)
@@ -66,7 +67,7 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
         folder.write_manifest(manifest)
     except OSError as trouble:
         raise results.refused(folder.path, trouble) from trouble
-    job = traffic.Job(scenario, topology, folder, display, wanted)
+    job = traffic.Job(scenario, topology, folder, display, wanted, options.cli)
     status, error = _how_it_ended(sandbox.run_in_sandbox(lambda: traffic.run(job)))
     outcome = traffic.read_outcome(folder.outcome) or Outcome()
     error = outcome.error or error

@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from testbed.errors import ExitStatus, RunError
@@ -37,6 +39,16 @@ class Interrupts:
         signal.signal(signal.SIGALRM, self._on_alarm)
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Someone else handles Ctrl-C and takes all the time it wants; the overall limit is off from here on."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     @property
     def asked(self) -> bool:

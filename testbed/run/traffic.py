@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -79,6 +80,7 @@ class Job:
     folder: ResultsFolder
     display: Display
     captures: tuple[Capture, ...] = ()
+    cli: bool = False  # Mininet's, once the traffic has ended
 
 
 def run(job: Job) -> int:
@@ -139,11 +141,21 @@ class _Traffic:
             with Captures(fabric, self._job.captures, self._folder) as captures:
                 self._with_hosts(fabric)
                 captures.stop()
+            if self._job.cli:
+                self._open_cli(fabric)
         finally:
             began = time.monotonic()
             fabric.down()
             self._outcome.teardown_s = round(time.monotonic() - began, 3)
             self._events.close()
+
+    def _open_cli(self, fabric: Fabric) -> None:
+        """Hosts have left and all records are written: nothing done by hand gets into them. Ctrl-C then ends a command."""
+        from testbed.fabric import cli
+
+        self._display.say("the traffic has ended; `exit` goes on to the results")
+        with self._interrupts.suspended():
+            cli.interact(fabric.net, sys.stdin)
 
     def _check_routes(self, fabric: Fabric) -> None:
         report = verify(fabric, self._topology, pairs=())

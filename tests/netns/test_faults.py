@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from testbed.errors import KernelError
-from testbed.fabric import linkstate
+from testbed.fabric import linkstate, queues, srv6
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.network import Fabric
 from testbed.fabric.verify import verify
@@ -137,5 +138,147 @@ def test_overlapping_faults_end_with_the_last(sandbox: Sandbox) -> None:
             assert verify(net, net.topology).problems == []
             with pytest.raises(KernelError, match="no such fault is active"):
                 net.undo_fault(two, FaultAction.DOWN)
+
+    sandbox(body)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+def test_loss_takes_its_share_of_the_named_direction(sandbox: Sandbox, direction: str) -> None:
+    def body() -> None:
+        with kit.fabric((1, 2, 2, 1)) as net, kit.raw(net, "h0") as zero, kit.raw(net, "h1") as one:
+            link = net.topology.link("p0t0-0", "p0t1-0")
+            before = snapshot(net)
+            net.apply_fault(link, FaultAction.LOSS, direction, 0.5)
+            for _ in range(400):
+                kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
+                kit.send(one, kit.path(net, 1, 0, 0), bytes(100))
+            got = {"forward": len(kit.receive_all(one)), "backward": len(kit.receive_all(zero))}
+            count = kit.counters(net)
+            lost = {"forward": count["p0t0-0", "p0t1-0"].dropped_fault, "backward": count["p0t1-0", "p0t0-0"].dropped_fault}
+            for way, arrived in got.items():
+                assert arrived + lost[way] == 400
+                assert (130 < lost[way] < 270) if direction in (way, "both") else lost[way] == 0
+            with pytest.raises(KernelError, match="another one is active"):
+                net.apply_fault(link, FaultAction.LOSS, direction, 0.1)
+            net.undo_fault(link, FaultAction.LOSS, direction)
+            for _ in range(100):
+                kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
+            assert len(kit.receive_all(one)) == 100
+            assert snapshot(net) == before
+            assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+def test_corrupt_changes_packets_that_still_arrive(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((1, 2, 2, 1)) as net, kit.raw(net, "h0") as zero, kit.raw(net, "h1") as one:
+            link = net.topology.link("p0t0-0", "p0t1-0")
+            payload = bytes(range(200))
+            net.apply_fault(link, FaultAction.CORRUPT, "forward", 1.0)
+            for _ in range(20):
+                kit.send(zero, kit.path(net, 0, 1, 0), payload)
+                kit.send(one, kit.path(net, 1, 0, 0), payload)
+            changed = [data for data, _, _ in kit.receive_all(one)]
+            assert len(changed) == 20
+            assert all(sum(here != there for here, there in zip(data, payload, strict=True)) == 1 for data in changed)
+            assert [data for data, _, _ in kit.receive_all(zero)] == [payload] * 20
+            assert kit.counters(net)["p0t0-0", "p0t1-0"].corrupted == 20
+            net.undo_fault(link, FaultAction.CORRUPT, "forward")
+            kit.send(zero, kit.path(net, 0, 1, 0), payload)
+            assert [data for data, _, _ in kit.receive_all(one)] == [payload]
+            assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+def test_rate_lowers_the_shaper_and_the_virtual_queue_and_both_come_back(sandbox: Sandbox, direction: str) -> None:
+    def body() -> None:
+        with kit.fabric(SHAPE) as net, kit.raw(net, "h0") as zero, kit.raw(net, "h2") as two:
+            link = net.topology.link("p0t0-0", "p0t1-1")
+            before = snapshot(net)
+            net.apply_fault(link, FaultAction.RATE, direction, 2_000_000)
+            slow = {"forward": [link.lower], "backward": [link.upper], "both": [link.lower, link.upper]}[direction]
+            for port in (link.lower, link.upper):
+                with Netlink(net.namespaces, port.node) as end:
+                    rate = queues.read(end)[port.ifindex].rate_bps
+                assert rate == (2_000_000 if port in slow else 100_000_000)
+            path = kit.path(net, 0, 2, 1) if direction != "backward" else kit.path(net, 2, 0, 1)
+            source, target = (zero, two) if direction != "backward" else (two, zero)
+            for _ in range(30):
+                kit.send(source, path, bytes(4096))
+            began = time.monotonic()
+            time.sleep(0.03)  # the hosts' own ports pass them on in 10 ms
+            waiting = kit.counters(net)[slow[0].node, link.upper.node if slow[0] is link.lower else link.lower.node]
+            assert waiting.queue_bytes > 15 * 4096, "the virtual queue drains at the new rate too"
+            assert len(kit.receive_all(target)) == 30
+            assert time.monotonic() - began > 0.3, "30 frames at 2 Mbit/s take 0.5 s, at the old rate 10 ms"
+            net.undo_fault(link, FaultAction.RATE, direction)
+            assert snapshot(net) == before
+            assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+@pytest.mark.parametrize("switch", ["p0t1-1", "p1t0-0"])
+def test_a_rebooted_switch_is_dark_and_empty_and_comes_back_as_planned(sandbox: Sandbox, switch: str) -> None:
+    def body() -> None:
+        with kit.fabric(SHAPE) as net:
+            mine = [link for _, link in net.topology.ports_of(switch)]
+            before = snapshot(net)
+            for _ in range(2):
+                asked = time.monotonic_ns()
+                assert asked < net.reboot(switch) < time.monotonic_ns()
+                assert all(
+                    carrier(net, link) == ((False, False) if link in mine else (True, True)) for link in net.topology.links
+                )
+                with Netlink(net.namespaces, switch) as node:
+                    assert srv6.read_routes(node)[0] == set()
+                    assert srv6.read_neighbours(node) == set()
+                for link in mine:  # a neighbour keeps all of its own
+                    far = link.lower.node if link.upper.node == switch else link.upper.node
+                    with Netlink(net.namespaces, far) as end:
+                        assert net.plans[far].routes <= srv6.read_routes(end)[0]
+                with pytest.raises(KernelError, match="another fault has taken it"):
+                    net.apply_fault(mine[0], FaultAction.DOWN)
+                with pytest.raises(KernelError, match="rebooting already"):
+                    net.reboot(switch)
+                net.boot(switch)
+                assert snapshot(net) == before
+                assert verify(net, net.topology).problems == []
+            with pytest.raises(KernelError, match="no such fault is active"):
+                net.boot(switch)
+
+    sandbox(body)
+
+
+def test_a_reboot_loses_what_its_queues_held_and_what_is_sent_into_it(sandbox: Sandbox) -> None:
+    """Two hosts fill a T0's port to a third; the T0 forgets what waits there. What hosts send meanwhile are fault drops."""
+
+    def body() -> None:
+        with (
+            kit.fabric((1, 1, 1, 3), rate_bps=2_000_000) as net,
+            kit.raw(net, "h0") as zero,
+            kit.raw(net, "h1") as one,
+            kit.raw(net, "h2") as two,
+        ):
+            for _ in range(40):
+                kit.send(zero, kit.path(net, 0, 2), bytes(4096))
+                kit.send(one, kit.path(net, 1, 2), bytes(4096))
+            time.sleep(0.4)
+            assert kit.counters(net)["p0t0-0", "h2"].queue_bytes > 10 * 4096
+            net.reboot("p0t0-0")
+            assert kit.counters(net)["p0t0-0", "h2"].queue_bytes == 0
+            assert len(kit.receive_all(two)) < 40
+            for _ in range(5):
+                with suppress(OSError):  # the host's own port drops it, and the kernel tells
+                    kit.send(zero, kit.path(net, 0, 2), bytes(4096))
+            assert kit.counters(net)["h0", "p0t0-0"].dropped_fault == 5
+            net.boot("p0t0-0")
+            assert kit.receive_all(two) == []
+            kit.send(zero, kit.path(net, 0, 2), bytes(4096))
+            assert len(kit.receive_all(two)) == 1
+            assert verify(net, net.topology).problems == []
 
     sandbox(body)

@@ -91,6 +91,52 @@ def test_what_composes_is_allowed() -> None:
     assert faults.overlaps(resolve(*one_after_the_other, *two_actions)) == []
 
 
+def test_more_that_composes() -> None:
+    """A lossy link may be down, slow or rebooting; different directions are different settings."""
+    link = "link: 'p0t0-0:p0t1-0'"
+    lossy = (f"{{at: 4s, {link}, action: loss, ratio: 0.1}}", f"{{at: 4s, {link}, action: corrupt, ratio: 0.1}}")
+    slow = (f"{{at: 4s, {link}, action: rate, to: 1mbit, for: 2s}}", f"{{at: 4s, {link}, action: down, for: 2s}}")
+    two_ways = tuple(
+        f"{{at: 9s, {link}, action: rate, to: {to}, direction: {way}}}"
+        for to, way in (("1mbit", "forward"), ("2mbit", "backward"))
+    )
+    reboot = "{at: 6s, switch: p0t1-0, action: reboot, for: 3s}"
+    assert faults.overlaps(resolve(*lossy, *slow, *two_ways, reboot)) == []
+
+
+def test_a_reboot_hits_every_link_of_its_switch() -> None:
+    (reboot,) = resolve("{at: 6s, switch: p1t0-1, action: reboot, for: 3s}")
+    assert reboot.places == ("p1t0-1",)
+    assert reboot.doing == "reboot"
+    assert [link.name for link in reboot.links] == [
+        "h2:p1t0-1",
+        "h3:p1t0-1",
+        "p1t0-1:p1t1-0",
+        "p1t0-1:p1t1-1",
+        "p1t0-1:p1t1-2",
+    ]
+    assert faults.dead_links([reboot], 7 * 10**9) == {link.name for link in reboot.links}
+
+
+def test_what_is_left_of_a_link() -> None:
+    loaded = scenario(
+        "{at: 4s, link: 'p0t0-0:p0t1-0', action: loss, ratio: 0.2, for: 4s}",
+        "{at: 6s, link: 'p0t1-0:p0t0-0', action: rate, to: 1mbit, direction: forward}",
+        "{at: 6s, link: 'h0:p0t0-0', action: corrupt, ratio: 1, direction: forward, for: 1s}",
+        "{at: 4s, link: 'h1:p0t0-0', action: down}",
+    )
+    planned = faults.resolve(loaded, build(loaded.topology))
+    left = [faults.shares(planned, loaded.links, second * 10**9) for second in (3, 4, 6, 8)]
+    assert left == [
+        {},
+        {"p0t0-0>p0t1-0": 0.8, "p0t1-0>p0t0-0": 0.8},
+        {"p0t0-0>p0t1-0": 0.8, "p0t1-0>p0t0-0": 0.8 * 0.2, "h0>p0t0-0": 0.0},
+        {"p0t1-0>p0t0-0": 0.2},
+    ]
+    assert faults.dead_links(planned, 6 * 10**9) == {"h1:p0t0-0"}
+    assert [fault.doing for fault in planned] == ["loss 20%", "rate 1mbit", "corrupt 100%", "down"]
+
+
 def test_the_line_of_a_fault_is_kept_and_does_not_make_two_differ() -> None:
     text = f"{TEXT}faults:\n  - {{at: 4s, link: 'h0:p0t0-0', action: down}}\n"
     (fault,) = load.load_text(text, "faults").faults

@@ -59,6 +59,32 @@ def test_seeds_repeat_and_differ() -> None:
     assert flows.flows(more, topology)[:16] == drawn[0][:16], "one workload's draw does not depend on another"
 
 
+def test_an_incast_and_its_bystander() -> None:
+    text = "workload=[{kind: incast, senders: [h2, h0, h9], receiver: h5, bystander: [h8, h6], message: 1KiB, job: storm}]"
+    scenario = load.load_text(TEXT, "flows", [text])
+    found = flows.flows(scenario, build(scenario.topology))
+    assert [(flow.source, flow.target, flow.job) for flow in found] == [
+        (0, 5, "storm"),
+        (2, 5, "storm"),
+        (9, 5, "storm"),
+        (8, 6, "storm-bystander"),
+    ]
+    assert scenario.warnings == ()
+
+
+def test_all_senders_are_everyone_else() -> None:
+    for senders in ("", "senders: all, "):
+        text = f"workload=[{{kind: incast, {senders}receiver: h5, bystander: [h0, h15], message: 1KiB}}]"
+        (spec,) = load.load_text(TEXT, "flows", [text]).workload
+        assert spec.hosts == (1, 2, 3, 4, *range(6, 15))
+
+
+def test_a_bystander_that_also_sends_is_warned_about() -> None:
+    text = "workload=[{kind: incast, senders: h0-h3, receiver: h5, bystander: [h0, h6], message: 1KiB}]"
+    (warning,) = load.load_text(TEXT, "flows", [text]).warnings
+    assert "h0 is also a sender" in warning
+
+
 def test_inside_one_group_when_asked() -> None:
     scenario = load.load_text(TEXT, "flows", ["workload.0.cross_group=false", "workload.0.hosts=h0-h3"])
     found = flows.flows(scenario, build(scenario.topology))[:4]

@@ -31,10 +31,12 @@ def ideal(
     mode: fluid.Mode = "free",
     topology: Topology = FABRIC,
     spec: LinkSpec | None = None,
+    shares: dict[str, float] | None = None,
 ) -> list[float]:
     """Rates in units of one port's payload ceiling."""
     spec = spec or links(topology.spec.planes)
-    rates = fluid.ideal_rates(topology, spec, demands, dead, payload=4096, header_bytes=framing.HEADER_BYTES, mode=mode)
+    header = framing.HEADER_BYTES
+    rates = fluid.ideal_rates(topology, spec, demands, dead, payload=4096, header_bytes=header, mode=mode, shares=shares)
     return [rate / CEILING for rate in rates]
 
 
@@ -93,6 +95,27 @@ def test_a_slower_fabric_is_the_ceiling() -> None:
     assert ideal(CROSS, spec=links(fabric_rate=RATE // 2)) == pytest.approx([3.0] * 8)
 
 
+@pytest.mark.parametrize("mode", ["free", "equal_planes"])
+def test_a_switch_that_is_down(mode: fluid.Mode) -> None:
+    """A T1 of six may go at no cost; a T0 takes its plane from its four hosts."""
+    t1 = tuple(f"p0t0-{group}:p0t1-3" for group in range(2))
+    assert ideal(CROSS, t1, mode) == pytest.approx([4.0] * 8)
+    t0 = (*uplinks(6), *(f"h{host}:p0t0-0" for host in range(4)))
+    assert ideal(CROSS, t0, mode) == pytest.approx([3.0] * 8)
+
+
+def test_slow_links_give_what_they_have() -> None:
+    """A NIC link at a fifth, up only; uplinks at a half, where 6 serve 4 hosts."""
+    rates = ideal(CROSS, shares={"h0>p0t0-0": 0.2})
+    assert rates == pytest.approx([3.2] + [4.0] * 7)
+    equal = ideal(CROSS, mode="equal_planes", shares={"h0>p0t0-0": 0.2})
+    assert equal[0] == pytest.approx(0.8)
+    halves = {f"{name}": 0.5 for name in uplinks(6)}
+    assert ideal(CROSS, shares=halves) == pytest.approx([3.75] * 8)
+    assert ideal(CROSS, uplinks(1), shares=halves) == pytest.approx([3 + 2.5 / 4] * 8), "dead beats slow"
+    assert ideal(CROSS, shares=dict.fromkeys(uplinks(6), 0.0)) == ideal(CROSS, uplinks(6))
+
+
 def test_dead_ends_that_do_not_meet_leave_no_path() -> None:
     one_way = TopologySpec(planes=1, t0_groups=2, t1_per_plane=2, hosts_per_t0=1)
     topology = build(one_way)
@@ -120,14 +143,16 @@ def some_state(seed: int) -> tuple[Topology, tuple[tuple[int, int], ...], tuple[
 def test_lumping_changes_nothing(seed: int, mode: fluid.Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same program over every single switch gives the same rates."""
     topology, demands, dead = some_state(seed)
-    lumped = ideal(demands, dead, mode, topology)
+    rng = random.Random(f"{seed}/slow")
+    slow = {link.name: rng.choice([0.25, 0.5]) for link in rng.sample(topology.links, len(topology.links) // 4)}
+    lumped = ideal(demands, dead, mode, topology, shares=slow)
 
-    def apart(topology: Topology, _dead: frozenset[lumps.Edge]) -> dict[str, str]:
+    def apart(topology: Topology, _shares: lumps.Shares) -> dict[str, str]:
         return {node: node for node in (*topology.hosts, *topology.switches)}
 
     monkeypatch.setattr(lumps, "_names", apart)
     fluid._rates.cache_clear()
-    whole = ideal(demands, dead, mode, topology)
+    whole = ideal(demands, dead, mode, topology, shares=slow)
     fluid._rates.cache_clear()
     assert lumped == pytest.approx(whole, abs=1e-5)
 

@@ -176,6 +176,14 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
                 "action": "blackhole",
                 "direction": direction,
             },
+            {
+                "at": "4s",
+                "link": "p0t0-0:p0t1-0",
+                "action": draw(st.sampled_from(["loss", "corrupt"])),
+                "ratio": draw(st.sampled_from([0.0001, 0.025, 1, 0.333])),
+            },
+            {"at": "5s", "link": {"tier": "t0-t1"}, "action": "rate", "to": "1kbit", "direction": direction, "for": "1s"},
+            {"at": "7s", "switch": "p0t1-1", "action": "reboot", "for": "3s"},
         ],
         "measure": {"warmup": draw(times(0, 3000)), "duration": "20s", "drain": draw(times(0, 9999))},
         "expect": ["goodput_ratio >= 0.5", draw(st.sampled_from(["messages_incomplete < 5", "jain_index > 0.123456"]))],
@@ -183,12 +191,19 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "scale": {"link": draw(rates(1, 10**9)), "rtt": "8us"},
     }
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
+    incast: dict[str, Any] = {"kind": "incast", "receiver": "h0", "message": message}
+    if draw(st.booleans()) and per_t0 > 1:
+        incast |= {"senders": ["h1"], "bystander": ["h2", "h1"]}
     streams = {"kind": "stream", "from": "h0", "to": f"h{per_t0}", "message": message, "start": draw(times(0, 5000))}
     return {
         "name": draw(st.from_regex(r"[a-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
         "topology": {"planes": planes, "t0_groups": 2, "t1_per_plane": 2, "hosts_per_t0": per_t0},
-        "links": {"rate": draw(rates(1, 10**6)), "fabric_rate": draw(rates(1, 10**6)), "delay": [draw(times(1, 999))] * planes},
-        "workload": [{"kind": "permutation", "message": message}, streams | ({"stop": "6s"} if draw(st.booleans()) else {})],
+        "links": {"rate": draw(rates(1, 10**6)), "fabric_rate": draw(rates(2, 10**6)), "delay": [draw(times(1, 999))] * planes},
+        "workload": [
+            {"kind": "permutation", "message": message},
+            streams | ({"stop": "6s"} if draw(st.booleans()) else {}),
+            incast,
+        ],
         **{key: optional[key] for key in sorted(chosen)},
     }
 

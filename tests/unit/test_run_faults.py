@@ -36,12 +36,20 @@ class Kernel:
         self.now = 0
         self.done: list[tuple[str, int, str, str]] = []
 
-    def apply_fault(self, link: Link, action: FaultAction, direction: str) -> int:
-        self.done.append(("apply", self.now, link.name, f"{action.value} {direction}"))
+    def apply_fault(self, link: Link, action: FaultAction, direction: str, amount: float) -> int:
+        self.done.append(("apply", self.now, link.name, f"{action.value} {direction}{f' {amount:g}' if amount else ''}"))
         return self.now + LATE
 
     def undo_fault(self, link: Link, action: FaultAction, direction: str) -> int:
         self.done.append(("undo", self.now, link.name, f"{action.value} {direction}"))
+        return self.now + LATE
+
+    def reboot(self, switch: str) -> int:
+        self.done.append(("reboot", self.now, switch, ""))
+        return self.now + LATE
+
+    def boot(self, switch: str) -> int:
+        self.done.append(("boot", self.now, switch, ""))
         return self.now + LATE
 
 
@@ -79,6 +87,39 @@ def test_every_fault_is_applied_undone_and_logged(tmp_path: Path) -> None:
         "action": "down",
         "plane": 0,
     }
+
+
+def test_amounts_reach_the_kernel_and_an_end_comes_before_a_start(tmp_path: Path) -> None:
+    entries = (
+        "{at: 4s, link: 'p0t0-0:p0t1-1', action: loss, ratio: 0.25}",
+        "{at: 2s, link: 'p0t0-0:p0t1-1', action: loss, ratio: 0.5, for: 2s}",
+        "{at: 3s, link: 'h0:p0t0-0', action: rate, to: 1mbit, direction: forward, for: 2s}",
+        "{at: 6s, switch: p1t1-0, action: reboot, for: 1s}",
+    )
+    scenario = load.load_text(SCENARIO, "faulty.yaml", [f"faults=[{', '.join(entries)}]"])
+    kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
+    faults = Faults(kernel, log)
+    faults.schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    active = {}
+    while (due := timeline.next_ns()) is not None:
+        kernel.now = due + 1
+        timeline.fire(kernel.now)
+        active[(due - T0) // S] = faults.active
+    log.close()
+    assert [(what, (at - T0) // S, where, how) for what, at, where, how in kernel.done] == [
+        ("apply", 2, "p0t0-0:p0t1-1", "loss both 0.5"),
+        ("apply", 3, "h0:p0t0-0", "rate forward 1e+06"),
+        ("undo", 4, "p0t0-0:p0t1-1", "loss both"),
+        ("apply", 4, "p0t0-0:p0t1-1", "loss both 0.25"),
+        ("undo", 5, "h0:p0t0-0", "rate forward"),
+        ("reboot", 6, "p1t1-0", ""),
+        ("boot", 7, "p1t1-0", ""),
+    ]
+    assert active[3] == ("loss 50% p0t0-0:p0t1-1", "rate 1mbit h0:p0t0-0")
+    assert active[6] == ("loss 25% p0t0-0:p0t1-1", "reboot p1t1-0")
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    about = {key: events[-2][key] for key in ("kind", "where", "action", "plane", "fault")}
+    assert about == {"kind": "fault_start", "where": "p1t1-0", "action": "reboot", "plane": 1, "fault": 3}
 
 
 def test_the_end_of_a_run_takes_faults_off_the_timeline(tmp_path: Path) -> None:

@@ -201,6 +201,30 @@ int egress(struct __sk_buff *skb)
 	}
 }
 
+/* Invert one byte somewhere beyond the outer header, as a bad cable would behind a switch that checks nothing. No checksum is
+ * repaired: the outer header has none, and what is inside must be caught by its own check (ICRC, UDP, TCP). Inverting a byte
+ * always changes a ones' complement sum, and any CRC. Offloads are off, so no checksum is left for the kernel to fill in.
+ */
+static __always_inline void corrupt(struct __sk_buff *skb, struct port_counters *count)
+{
+	__u32 offset = ETH_HLEN + IPV6_HEADER;
+	__u8 octet;
+
+	if (skb->len <= offset)
+		return;
+	offset += bpf_get_prandom_u32() % (skb->len - offset);
+	if (bpf_skb_load_bytes(skb, offset, &octet, 1) < 0)
+		goto failed;
+	octet = ~octet;
+	if (bpf_skb_store_bytes(skb, offset, &octet, 1, 0) < 0)
+		goto failed;
+	__sync_fetch_and_add(&count->wire_corrupted, 1);
+	return;
+failed:
+	__sync_fetch_and_add(&count->helper_failures, 1);
+}
+
+/* The faults of a wire act here, at its far end: what is lost or changed on it has waited in the queue and used the link. */
 SEC("tc")
 int ingress(struct __sk_buff *skb)
 {
@@ -211,6 +235,12 @@ int ingress(struct __sk_buff *skb)
 	if (port && count) {
 		__sync_fetch_and_add(&count->delivered_packets, 1);
 		__sync_fetch_and_add(&count->delivered_bytes, skb->len + port->overhead);
+		if (port->loss && bpf_get_prandom_u32() <= port->loss) {
+			__sync_fetch_and_add(&count->wire_lost, 1);
+			return TC_ACT_SHOT;
+		}
+		if (port->corrupt && bpf_get_prandom_u32() <= port->corrupt)
+			corrupt(skb, count);
 	}
 	return TC_ACT_UNSPEC; /* go on: a delay line may be attached behind us */
 }

@@ -24,6 +24,8 @@ struct port_settings {
 	__u32 trim_size;     /* frame bytes kept, Ethernet header included */
 	__u32 trim_dscp;     /* what a trimmed packet carries: tells a last-hop trim apart */
 	__u32 flags;
+	__u32 loss;          /* faults of the wire that ends at this port, of 2^32: packets lost on it ... */
+	__u32 corrupt;       /* ... and packets that arrive with one byte changed. 0: none, 0xffffffff: all */
 };
 
 /* Written by the program, read by Python. Counts since the port was made, except queue_high (since last cleared). */
@@ -39,8 +41,10 @@ struct port_counters {
 	__u64 helper_failures;  /* a kernel helper refused; the packet was dropped or left unmarked */
 	__u64 queue_high;       /* highest occupancy seen by an arriving packet, itself included */
 	__u64 busy_until;       /* CLOCK_MONOTONIC ns when the virtual queue runs empty */
-	__u64 delivered_packets; /* came in at this port */
+	__u64 delivered_packets; /* came in at this port, those that the wire then loses included */
 	__u64 delivered_bytes;   /* their charged bytes */
+	__u64 wire_lost;         /* of these: lost by the `loss` setting */
+	__u64 wire_corrupted;    /* of these: changed by the `corrupt` setting */
 };
 
 #endif
