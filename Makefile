@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: help demo test lint setup bench clean
+.PHONY: help demo test lint setup bench bench-bringup clean
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -21,6 +21,9 @@ test: setup lint ## every test; under 20 minutes on 2 cores
 
 bench: setup ## benchmarks, ratios in one run
 	@$(PY) -m benchmarks
+
+bench-bringup: setup ## 1,024 links against stock Mininet and bare ip and tc (2 minutes); then 4,096 links
+	@$(PY) -m benchmarks.bringup && $(PY) -m benchmarks.bringup --large
 
 clean: ## remove caches and the virtual environment
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,7 @@
 """A small rtnetlink transport: messages out in bulk, every acknowledgement checked, dumps back as raw attributes.
 
-What is read back is decoded attribute by attribute, never by what encoded it. One socket per `Netlink`, closed with it (pitfall H-11).
+What is read back is decoded attribute by attribute, never by what encoded it.
+One socket per `Netlink`, closed with it (pitfall H-11).
 """
 
 from __future__ import annotations
