@@ -1,7 +1,7 @@
 """Bring-up and tear-down of 1,024 links on 8 planes: ours, a bare `ip -batch` + `tc -b` of the same objects, stock Mininet.
 
 All in one run on the same machine, each in a sandbox of its own with a private /tmp; ratios are what counts. "down" is until
-the call returns; "gone" until the kernel has removed the last interface too. Stock Mininet (TCLink) makes links and shapers only:
+the call returns; "gone" until the kernel has removed the last interface too. Stock Mininet (TCLink) makes links and shapers:
 no routes, no neighbours, no programs, nothing read back.
 
     python -m benchmarks.bringup [--without-mininet | --large]
