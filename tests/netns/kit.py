@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from testbed.fabric.bpf.loader import Array
 from testbed.fabric.network import Fabric
 from testbed.fabric.ports import PortCounters
 from testbed.fabric.queues import full_frame
@@ -123,6 +124,12 @@ class Tap:
 
 def path(net: Fabric, source: int, target: int, index: int = 0) -> FabricPath:
     return paths(net.topology, source, target)[index]
+
+
+def settings(net: Fabric) -> Array:
+    """The port program's own memory, to set a port as no scenario would."""
+    assert net._program is not None
+    return net._program.settings
 
 
 def counters(net: Fabric) -> dict[tuple[str, str], PortCounters]:

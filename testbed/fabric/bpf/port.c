@@ -52,6 +52,7 @@ enum verdict { ACCEPT, MARK, TRIM, DROP };
 
 struct packet {
 	__u64 charged;
+	__u32 frames; /* more than one only in a segmentation batch of a host, before the shaper splits it */
 	__u32 dscp;
 	__u32 ecn;
 	__u8 head[2]; /* version, traffic class, start of the flow label */
@@ -69,7 +70,9 @@ static __always_inline int is_trimmable(__u32 dscp)
 
 static __always_inline void classify(struct __sk_buff *skb, struct packet *packet, const struct port_settings *port)
 {
-	packet->charged = skb->len + port->overhead;
+	/* What the shaper will charge: for a segmentation batch the kernel has counted the headers of every segment. */
+	packet->frames = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	packet->charged = skb->wire_len + packet->frames * port->overhead;
 	packet->dscp = 0;
 	packet->ecn = 0;
 	packet->head[0] = 0;
@@ -84,13 +87,13 @@ static __always_inline void classify(struct __sk_buff *skb, struct packet *packe
 
 /* The port's decision at this occupancy (bytes already waiting). Control is never marked or trimmed. */
 static __always_inline enum verdict decide(const struct port_settings *port, const struct packet *packet, __u64 occupancy,
-					   __u32 frame, __u32 dice)
+					   __u32 dice)
 {
 	__u64 after = occupancy + packet->charged;
 
 	if (is_control(packet->dscp))
 		return port->control_limit && after > port->control_limit ? DROP : ACCEPT;
-	if (port->trim && after > port->trim && is_trimmable(packet->dscp) && frame > port->trim_size)
+	if (port->trim && after > port->trim && is_trimmable(packet->dscp))
 		return TRIM;
 	if (port->limit && after > port->limit)
 		return DROP;
@@ -103,7 +106,7 @@ static __always_inline enum verdict decide(const struct port_settings *port, con
 }
 
 static __always_inline enum verdict enqueue(struct queue *queue, const struct port_settings *port,
-					    struct port_counters *count, const struct packet *packet, __u32 frame)
+					    struct port_counters *count, const struct packet *packet)
 {
 	__u32 dice = bpf_get_prandom_u32();
 	int control = is_control(packet->dscp);
@@ -116,7 +119,7 @@ static __always_inline enum verdict enqueue(struct queue *queue, const struct po
 	bpf_spin_lock(&queue->lock);
 	if (rate && count->busy_until > now)
 		occupancy = (count->busy_until - now) * rate / NS_PER_S;
-	verdict = decide(port, packet, occupancy, frame, dice);
+	verdict = decide(port, packet, occupancy, dice);
 	if (verdict == ACCEPT || verdict == MARK) {
 		if (rate) {
 			__u64 start = count->busy_until > now ? count->busy_until : now;
@@ -125,16 +128,16 @@ static __always_inline enum verdict enqueue(struct queue *queue, const struct po
 		}
 		if (occupancy + packet->charged > count->queue_high)
 			count->queue_high = occupancy + packet->charged;
-		count->packets += 1;
+		count->packets += packet->frames;
 		count->bytes += packet->charged;
 		if (control) {
-			count->control_packets += 1;
+			count->control_packets += packet->frames;
 			count->control_bytes += packet->charged;
 		}
 		if (verdict == MARK)
 			count->marked += 1;
 	} else if (verdict == DROP) {
-		count->dropped_queue += 1;
+		count->dropped_queue += packet->frames;
 	}
 	bpf_spin_unlock(&queue->lock);
 	return verdict;
@@ -150,7 +153,8 @@ static __always_inline int mark(struct __sk_buff *skb, struct port_counters *cou
 }
 
 /* Cut the packet and send it to this same port again: it comes back as a control packet. Passing it on in place would be
- * wrong, since the shaper charges the length that was taken before this hook.
+ * wrong, since the shaper charges the length that was taken before this hook. A packet that is no longer than `trim_size`
+ * keeps its length and gets the codepoint and the class all the same, as switches do: its receiver must learn of the queue.
  */
 static __always_inline int trim(struct __sk_buff *skb, const struct port_settings *port, struct port_counters *count,
 				const struct packet *packet)
@@ -162,14 +166,17 @@ static __always_inline int trim(struct __sk_buff *skb, const struct port_setting
 
 	head[0] = (packet->head[0] & 0xf0) | (dscp >> 2 & 0x0f);
 	head[1] = (packet->head[1] & 0x3f) | (dscp & 3) << 6;
-	if (bpf_skb_change_tail(skb, size, 0) < 0 || bpf_skb_store_bytes(skb, IPV6_LENGTH_OFFSET, &length, 2, 0) < 0 ||
-	    bpf_skb_store_bytes(skb, ETH_HLEN, head, 2, 0) < 0) {
-		__sync_fetch_and_add(&count->helper_failures, 1);
-		__sync_fetch_and_add(&count->dropped_queue, 1);
-		return TC_ACT_SHOT;
-	}
+	if (skb->len > size && (bpf_skb_change_tail(skb, size, 0) < 0 ||
+				bpf_skb_store_bytes(skb, IPV6_LENGTH_OFFSET, &length, 2, 0) < 0))
+		goto failed;
+	if (bpf_skb_store_bytes(skb, ETH_HLEN, head, 2, 0) < 0)
+		goto failed;
 	__sync_fetch_and_add(&count->trimmed, 1);
 	return bpf_redirect(skb->ifindex, 0);
+failed:
+	__sync_fetch_and_add(&count->helper_failures, 1);
+	__sync_fetch_and_add(&count->dropped_queue, packet->frames);
+	return TC_ACT_SHOT;
 }
 
 SEC("tc")
@@ -189,7 +196,7 @@ int egress(struct __sk_buff *skb)
 	}
 	classify(skb, &packet, port);
 	skb->priority = is_control(packet.dscp) ? PRIORITY_HIGH : PRIORITY_DATA;
-	switch (enqueue(queue, port, count, &packet, skb->len)) {
+	switch (enqueue(queue, port, count, &packet)) {
 	case MARK:
 		return mark(skb, count, &packet);
 	case TRIM:
