@@ -5,6 +5,7 @@ Everything the page shows is computed here and in its neighbours; the template o
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import jinja2
 from analysis import judge, wording
 from analysis.figures import Drawn, draw_all
 from analysis.metrics.definitions import DEFINITIONS
+from analysis.metrics.goodput import flow_rates
 from analysis.results import read
 from analysis.scaling import BDP_FRAMES_MIN, Scaling, bdp_frames, scaling
 from analysis.topology_svg import drawings
@@ -24,6 +26,7 @@ from testbed.model import timing
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAME = "report.html"
+FLOWS_MAX = 64  # rows that a reader still goes through; all of them are in the tables
 
 NOT_MODELLED = (
     "Absolute speed. Rates are divided and times multiplied by the same factor; results hold in round trips and frames.",
@@ -86,6 +89,8 @@ def render(seen: View, summary: dict[str, Any], drawn: Sequence[Drawn]) -> str:
         any_fault=bool(seen.faults),
         figures=[_inlined(seen.run.path / "figures", figure) for figure in drawn],
         metrics=_metrics(summary["metrics"], scaled),
+        flows=_flow_rows(seen),
+        flows_left=max(0, len(seen.flows) - FLOWS_MAX),
         scaled=scaled,
         scale_text=_scale_text(scaled),
         fault_rows=_fault_rows(summary["faults"], scaled),
@@ -174,6 +179,27 @@ def _metrics(metrics: dict[str, float], scaled: Scaling | None) -> list[dict[str
         for one in DEFINITIONS
         if one.name in metrics
     ]
+
+
+def _flow_rows(seen: View) -> list[dict[str, str]]:
+    """Each flow in the window: goodput, its ideal and their quotient; a bystander is told apart by its job."""
+    if "packets" in seen.run.missing:
+        return []
+    rates = flow_rates(seen)
+    rows = []
+    for at, flow in enumerate(seen.flows[:FLOWS_MAX]):
+        placed, ideal = float(rates.placed[at]), float(rates.ideal[at])
+        known = not math.isnan(placed)
+        rows.append(
+            {
+                "flow": seen.label(at),
+                "job": flow.job,
+                "goodput": wording.number(placed / 1e6 if known else None),
+                "ideal": wording.number(ideal / 1e6 if known else None),
+                "ratio": wording.number(placed / ideal if known and ideal > 0 else None),
+            }
+        )
+    return rows
 
 
 def _scaled_time(name: str, unit: str, value: float, scaled: Scaling | None) -> str:

@@ -135,6 +135,26 @@ def _stall_ms(raw: pd.DataFrame, begun: int, start: int) -> float:
     return float(behind.max() / rate * 1e3)
 
 
+def test_a_reboot_and_a_slow_link(tmp_path: Path) -> None:
+    """The reboot's losses are its own over every link of the switch; a slow link swallows nothing and lowers the ideal."""
+    faults = (
+        "  - {at: 2s, switch: p0t1-1, action: reboot, for: 1s}",
+        "  - {at: 5s, link: {tier: nic-t0, plane: 1}, action: rate, to: 1mbit, direction: forward, for: 1s}",
+    )
+    text = SMALL.replace("expect:", "faults:\n" + "\n".join(faults) + "\nexpect:")
+    seen = view(read(synthetic.write(tmp_path / "reboot", text)))
+    reboot, slow = summary_of(seen)["faults"]
+    assert reboot["what"] == "reboot p0t1-1"
+    assert reboot["packets_lost"] > 0
+    assert reboot["recovery_rtts"] > 0
+    assert slow["what"].startswith("rate 1mbit h0:p1t0-0, h1:p1t0-0")
+    assert (slow["packets_lost"], slow["recovery_ms"]) == (0, 0.0)
+    edges, total = seen.ideal.steps()
+    at = np.searchsorted(edges, T0 + np.array([4, 5.5]) * 10**9, side="right") - 1
+    whole, slowed = (float(total[step]) for step in at)
+    assert slowed / whole == pytest.approx((1 + 0.25) / 2)  # one of two planes at 1 of 4 Mbit/s, on the way up
+
+
 def test_losing_to_the_end_counts_as_the_whole_fault(tmp_path: Path) -> None:
     text = SMALL.replace("expect:", 'faults:\n  - {at: 3s, link: "p0t0-0:p0t1-1", action: blackhole, for: 2s}\nexpect:')
     place = synthetic.write(tmp_path / "oblivious", text)

@@ -1,0 +1,172 @@
+"""Pitfalls (H-...) of such testbeds that concern rates, sizes, tables and descriptors, where no other file here has them."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.fabric import queues, srv6
+from testbed.fabric.bpf.loader import Array
+from testbed.fabric.netlink import Netlink
+from testbed.fabric.verify import verify
+from testbed.model import usid
+from tests.netns import kit
+
+pytestmark = pytest.mark.netns
+Sandbox = Callable[[Callable[[], None]], None]
+MBIT = 1_000_000
+IPV6_MTU_DISCOVER = 23
+
+
+@pytest.mark.parametrize("rate_mbps", [1, 100, 1000, 1001, 2500, 10_000])
+def test_h04_any_rate_is_read_back_at_both_ends(sandbox: Sandbox, rate_mbps: int) -> None:
+    """By iproute2, not by our own reader; and the virtual queue's rate beside it."""
+
+    def body() -> None:
+        with kit.fabric((1, 2, 1, 1), rate_mbps * MBIT) as net:
+            memory: Array = kit.settings(net)
+            for link in net.topology.links:
+                for port in (link.lower, link.upper):
+                    with net.namespaces.inside(port.node):
+                        command = ["tc", "-j", "qdisc", "show", "dev", port.name, "root"]
+                        shown = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+                    assert shown[0]["kind"] == "tbf"
+                    assert shown[0]["options"]["rate"] == rate_mbps * MBIT // 8
+                    assert memory.get(port.ifindex, "rate") == rate_mbps * MBIT // 8
+
+    sandbox(body)
+
+
+def test_h05_the_burst_grows_with_the_rate(sandbox: Sandbox) -> None:
+    """One frame and a half when slow; one frame and 1 ms of the rate when fast. No quantum: there is no HTB."""
+    frame = queues.full_frame(kit.links(1, (0,)))
+    bursts = [queues.shaper_at(rate * MBIT, kit.links(1, (0,))).burst for rate in (1, 10, 100, 1000, 10_000)]
+    assert bursts == sorted(bursts)
+    assert bursts[0] == frame + frame // 2
+    assert bursts[-1] == frame + 1_250_000
+
+    def body() -> None:
+        with kit.fabric((1, 2, 1, 1), 1000 * MBIT, 100 * MBIT) as net, Netlink(net.namespaces, "p0t0-0") as link:
+            found = {shaper.rate_bps: shaper.burst for shaper in queues.read(link).values()}
+            assert found[1000 * MBIT] > found[100 * MBIT]
+
+    sandbox(body)
+
+
+@pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
+def test_h05_one_tcp_flow_fills_a_slow_uplink_behind_a_fast_host_link(sandbox: Sandbox) -> None:
+    """1 Gbit/s into 100 Mbit/s: at least 90 % of the bottleneck, the best of three tries. Plain IPv6 over host routes."""
+
+    def body() -> None:
+        with kit.fabric((1, 2, 1, 1), 1000 * MBIT, 100 * MBIT) as net:
+            # One path, routed hop by hop on the hosts' inner addresses; uSIDs would break TCP's pseudo-header without a tunnel.
+            for node, neighbour, host in (
+                ("h0", "p0t0-0", 1), ("p0t0-0", "p0t1-0", 1), ("p0t1-0", "p0t0-1", 1), ("p0t0-1", "h1", 1),
+                ("h1", "p0t0-1", 0), ("p0t0-1", "p0t1-0", 0), ("p0t1-0", "p0t0-0", 0), ("p0t0-0", "h0", 0),
+            ):  # fmt: skip
+                info = next(port for port in net.ports if (port.node, port.neighbour) == (node, neighbour))
+                way = f"ip -6 route add {usid.inner_address(host)}/128 via fe80::{info.peer:x} dev {info.name}"
+                with net.namespaces.inside(node):
+                    subprocess.run(way.split(), check=True)
+            server = net.spawn("h1", ["iperf3", "-s", "-B", str(usid.inner_address(1))], stdout=subprocess.DEVNULL)
+            time.sleep(0.3)
+            best = 0.0
+            for _ in range(3):
+                client = [
+                    "iperf3",
+                    "-J",
+                    "-t",
+                    "2",
+                    "-O",
+                    "1",
+                    "-B",
+                    str(usid.inner_address(0)),
+                    "-c",
+                    str(usid.inner_address(1)),
+                ]
+                with net.namespaces.inside("h0"):
+                    done = subprocess.run(client, capture_output=True, text=True, timeout=20, check=False)
+                best = max(best, json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / (100 * MBIT))
+                if best >= 0.9:
+                    break
+            print(f"one TCP flow: {best:.3f} of the bottleneck")
+            assert best >= 0.9
+            assert server.poll() is None
+
+    sandbox(body)
+
+
+def test_h08_sizes_up_to_the_mtu_pass_over_srv6_on_every_plane_and_larger_ones_are_refused(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((2, 2, 1, 1)) as net, kit.raw(net, "h0") as source, kit.raw(net, "h1") as target:
+            largest = kit.MTU - kit.OUTER
+            source.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, 2)  # IPV6_PMTUDISC_DO: never a fragment
+            for plane in range(2):
+                for size in (*range(100, largest, 400), largest - 1, largest):
+                    kit.send(source, kit.path(net, 0, 1, plane), bytes(size))
+                    assert len(kit.receive(target)[0]) == size
+                with pytest.raises(OSError, match="Message too long") as refused:
+                    kit.send(source, kit.path(net, 0, 1, plane), bytes(largest + 1))
+                assert refused.value.errno == errno.EMSGSIZE
+
+    sandbox(body)
+
+
+def test_h09_more_than_1024_permanent_neighbours(sandbox: Sandbox) -> None:
+    """4 planes of 16 T0 and 16 T1: 2 x (1,024 + 64) entries, all permanent, counted before and found after."""
+
+    def body() -> None:
+        with kit.fabric((4, 16, 16, 1)) as net:
+            planned = sum(len(plan.neighbours) for plan in net.plans.values())
+            assert planned == 2 * len(net.topology.links) == 2 * (4 * 16 * 16 + 4 * 16)
+            found = 0
+            for node in net.plans:
+                with Netlink(net.namespaces, node) as link:
+                    found += len(srv6.read_neighbours(link))
+            assert found == planned > 1024
+            report = verify(net, net.topology)
+            assert report.problems == []
+
+    sandbox(body)
+
+
+@pytest.mark.parametrize("cycles", [20, pytest.param(200, marks=pytest.mark.skipif("not os.environ.get('ALL_CYCLES')"))])
+def test_h11_build_and_tear_down_leak_nothing(sandbox: Sandbox, cycles: int) -> None:
+    """One process, 256 descriptors: descriptors, children and memory as after the first cycles. `make test-cycles` does 200."""
+
+    def body() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+        def state() -> tuple[int, int]:
+            return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc").glob("[0-9]*")))
+
+        def resident_kb() -> int:
+            gc.collect()
+            return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+
+        def cycle() -> None:
+            with kit.fabric((2, 2, 2, 1), delay_ns=(1_000_000,) * 2) as net:
+                assert len(net.ports) == 24
+
+        for _ in range(3):
+            cycle()
+        before, memory = state(), resident_kb()
+        for _ in range(cycles):
+            cycle()
+        grown = resident_kb() - memory
+        print(f"{cycles} cycles: {grown} KiB more, {state()} descriptors and processes")
+        assert state() == before
+        assert grown < 1024  # a leak of one small object per cycle and port would be more over 200 cycles
+
+    sandbox(body)
