@@ -163,7 +163,7 @@ def stock() -> Times:
     for name in (*found.hosts, *found.switches):
         graph.addHost(name)
     for link in found.links:
-        graph.addLink(link.lower.node, link.upper.node, bw=100)
+        graph.addLink(link.lower.node, link.upper.node, bw=10)  # low enough for HTB not to warn at every link
     Mininet.inited = True  # its start-up would change kernel limits of the whole machine
     start = time.monotonic()
     net = Mininet(topo=graph, link=TCLink, controller=None, build=False)

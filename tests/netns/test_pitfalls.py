@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,28 @@ import pytest
 from testbed.fabric import queues, srv6
 from testbed.fabric.bpf.loader import Array
 from testbed.fabric.netlink import Netlink
+from testbed.fabric.network import Fabric
 from testbed.fabric.verify import verify
 from testbed.model import usid
+from testbed.model.codepoints import Dscp
 from tests.netns import kit
 
 pytestmark = pytest.mark.netns
 Sandbox = Callable[[Callable[[], None]], None]
 MBIT = 1_000_000
 IPV6_MTU_DISCOVER = 23
+
+
+def inner_routes(net: Fabric) -> None:
+    """One path for h0 and h1, routed on the hosts' inner addresses: uSIDs would break the pseudo-header of TCP and UDP."""
+    for node, neighbour, host in (
+        ("h0", "p0t0-0", 1), ("p0t0-0", "p0t1-0", 1), ("p0t1-0", "p0t0-1", 1), ("p0t0-1", "h1", 1),
+        ("h1", "p0t0-1", 0), ("p0t0-1", "p0t1-0", 0), ("p0t1-0", "p0t0-0", 0), ("p0t0-0", "h0", 0),
+    ):  # fmt: skip
+        info = next(port for port in net.ports if (port.node, port.neighbour) == (node, neighbour))
+        way = f"ip -6 route add {usid.inner_address(host)}/128 via fe80::{info.peer:x} dev {info.name}"
+        with net.namespaces.inside(node):
+            subprocess.run(way.split(), check=True)
 
 
 @pytest.mark.parametrize("rate_mbps", [1, 100, 1000, 1001, 2500, 10_000])
@@ -70,15 +85,7 @@ def test_h05_one_tcp_flow_fills_a_slow_uplink_behind_a_fast_host_link(sandbox: S
 
     def body() -> None:
         with kit.fabric((1, 2, 1, 1), 1000 * MBIT, 100 * MBIT) as net:
-            # One path, routed hop by hop on the hosts' inner addresses; uSIDs would break TCP's pseudo-header without a tunnel.
-            for node, neighbour, host in (
-                ("h0", "p0t0-0", 1), ("p0t0-0", "p0t1-0", 1), ("p0t1-0", "p0t0-1", 1), ("p0t0-1", "h1", 1),
-                ("h1", "p0t0-1", 0), ("p0t0-1", "p0t1-0", 0), ("p0t1-0", "p0t0-0", 0), ("p0t0-0", "h0", 0),
-            ):  # fmt: skip
-                info = next(port for port in net.ports if (port.node, port.neighbour) == (node, neighbour))
-                way = f"ip -6 route add {usid.inner_address(host)}/128 via fe80::{info.peer:x} dev {info.name}"
-                with net.namespaces.inside(node):
-                    subprocess.run(way.split(), check=True)
+            inner_routes(net)
             server = net.spawn("h1", ["iperf3", "-s", "-B", str(usid.inner_address(1))], stdout=subprocess.DEVNULL)
             time.sleep(0.3)
             best = 0.0
@@ -137,6 +144,53 @@ def test_h09_more_than_1024_permanent_neighbours(sandbox: Sandbox) -> None:
             assert found == planned > 1024
             report = verify(net, net.topology)
             assert report.problems == []
+
+    sandbox(body)
+
+
+@pytest.mark.skipif(shutil.which("ethtool") is None, reason="needs ethtool")
+@pytest.mark.parametrize(("offloads", "batch"), [("off", 1), ("off", 10), ("on", 1), ("on", 10)])
+def test_h18_real_udp_through_a_trimming_port_breaks_no_checksum(sandbox: Sandbox, offloads: str, batch: int) -> None:
+    """Checksums and UDP_SEGMENT batches from the kernel, offloads too: cut packets are too short for UDP, never wrong."""
+
+    def udp(net: Fabric) -> dict[str, int]:
+        with net.namespaces.inside("h1"):
+            lines = Path("/proc/thread-self/net/snmp6").read_text().splitlines()
+        return {name: int(value) for name, value in (line.split() for line in lines) if name.startswith("Udp6")}
+
+    def body() -> None:
+        with kit.fabric((1, 2, 1, 1), 400 * MBIT, 50 * MBIT, spec=kit.switch(trimming=True)) as net:
+            inner_routes(net)
+            if offloads == "on":
+                for port in net.ports:
+                    with net.namespaces.inside(port.node):
+                        subprocess.run(["ethtool", "-K", port.name, "tx", "on", "gso", "on"], check=True, capture_output=True)
+            with net.namespaces.inside("h0"):
+                source = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            with net.namespaces.inside("h1"):
+                target = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            with source, target:
+                target.setsockopt(socket.SOL_SOCKET, kit.SO_RCVBUFFORCE, 1 << 24)
+                target.bind((str(usid.inner_address(1)), 4793))
+                source.bind((str(usid.inner_address(0)), 4793))
+                source.setsockopt(17, 103, 1400)  # SOL_UDP, UDP_SEGMENT
+                source.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, Dscp.TRIMMABLE << 2)
+                for _ in range(600 // batch):
+                    source.sendto(os.urandom(1400 * batch), (str(usid.inner_address(1)), 4793))
+                time.sleep(0.5)
+                count = kit.counters(net)
+                arrived = 0
+                target.setblocking(False)
+                with suppress(BlockingIOError):
+                    while target.recv(2048):
+                        arrived += 1
+                seen = udp(net)
+            assert sum(port.helper_failures + port.dropped_queue for port in count.values()) == 0
+            assert sum(port.trimmed for port in count.values()) > 10
+            assert offloads == "on" or all(port.packets == port.delivered_packets for port in count.values())
+            assert seen["Udp6InCsumErrors"] == 0
+            if offloads == "off":
+                assert arrived == seen["Udp6InDatagrams"] == 600 - count["p0t0-0", "p0t1-0"].trimmed
 
     sandbox(body)
 

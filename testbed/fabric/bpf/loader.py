@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from functools import cache
 from pathlib import Path
 
 from testbed.errors import KernelError
@@ -123,6 +124,7 @@ class PortProgram:
         self._library.libbpf_set_print(None)
 
 
+@cache
 def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
