@@ -1,7 +1,7 @@
 """A small rtnetlink transport: messages out in bulk, every acknowledgement checked, dumps back as raw attributes.
 
-What is read back is decoded attribute by attribute, never by what encoded it.
-One socket per `Netlink`, closed with it (pitfall H-11).
+Messages that write are encoded by pyroute2 (srv6.py); what is read back is decoded here, attribute by attribute, so that a
+read-back never shares a mistake with the encoder that wrote it. One socket per `Netlink`, closed with it (pitfall H-11).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""SRv6 uSID routes, neighbours and addresses as netlink messages, and what the kernel holds, read back.
+"""SRv6 uSID routes, neighbours and addresses: written with pyroute2 messages, read back from raw attributes.
 
-Written by hand because pyroute2 0.9.7 drops the NEXT-C-SID flavor in silence (pitfall H-10) and takes most of the bring-up of a
-large fabric. `read` recognises a uN only with its flavor, so a plain End can never pass for one; tests read with iproute2.
+pyroute2 0.9.7 knows `seg6local End` but drops the NEXT-C-SID flavor in silence (pitfall H-10). The message class here adds
+it, and `read` recognises a uN only with its flavor, so a plain End can never pass for one.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from __future__ import annotations
 import socket
 import struct
 from ipaddress import IPv6Address, IPv6Network
+from typing import Any, ClassVar
+
+from pyroute2.netlink import nla
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from testbed.errors import KernelError
-from testbed.fabric.netlink import (
-    NLM_F_ACK,
-    NLM_F_CREATE,
-    NLM_F_REPLACE,
-    NLM_F_REQUEST,
-    Netlink,
-    attribute,
-    attributes,
-    message,
-)
+from testbed.fabric.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, Netlink, attributes
 from testbed.fabric.plan import Address, Flavor, Neighbour, Route, RouteKind
 
 RTM_NEWADDR, RTM_GETADDR = 20, 22
@@ -37,56 +34,91 @@ _ACTION_END = 1
 _FLV_OPERATION, _FLV_BLOCK_BITS, _FLV_NODE_FUNCTION_BITS = 1, 2, 3
 _NEXT_CSID = 1 << 4
 _NUD_PERMANENT = 0x80
-_NDA_DST, _NDA_LLADDR = 1, 2
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_NESTED = 0x8000
 _IFA_F_NODAD, _IFA_F_TENTATIVE, _IFA_F_DADFAILED = 0x02, 0x40, 0x08
 _RTNH_DEAD, _RTNH_LINKDOWN = 1, 16
 
 
+class _Seg6Local(rtmsg.seg6local_encap_info):  # type: ignore[misc]
+    """pyroute2's attribute table with the two attributes that it lacks, in the kernel's order (linux/seg6_local.h)."""
+
+    __slots__ = ()
+    nla_map = (
+        *rtmsg.seg6local_encap_info.nla_map,
+        ("SEG6_LOCAL_COUNTERS", "hex"),
+        ("SEG6_LOCAL_FLAVORS", "flavors"),
+    )
+
+    class flavors(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 finds nested attributes by this name
+        __slots__ = ()
+        nla_map = (
+            ("SEG6_LOCAL_FLV_UNSPEC", "none"),
+            ("SEG6_LOCAL_FLV_OPERATION", "uint32"),
+            ("SEG6_LOCAL_FLV_LCBLOCK_BITS", "uint8"),
+            ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", "uint8"),
+        )
+
+
+class _Route(rtmsg):  # type: ignore[misc]
+    __slots__ = ()
+    encaps: ClassVar[dict[int, Any]] = {**rtmsg.encaps, _ENCAP_SEG6_LOCAL: _Seg6Local}
+
+
+def _encode(message: Any, kind: int, flags: int) -> bytes:
+    message["header"] = {"type": kind, "flags": flags, "sequence_number": 0, "pid": 0}
+    message.encode()
+    return bytes(message.data)
+
+
 def route_message(route: Route, *, delete: bool = False) -> tuple[str, bytes]:
     """(operation, netlink message) that installs or deletes `route`."""
-    kind = _RTN_BLACKHOLE if route.kind is RouteKind.BLACKHOLE else _RTN_UNICAST
-    length = route.prefix.prefixlen
-    body = struct.pack("=BBBBBBBBI", socket.AF_INET6, length, 0, 0, _MAIN_TABLE, _PROTO_STATIC, 0, kind, 0)
-    body += attribute(_RTA_DST, route.prefix.network_address.packed)
+    message = _Route()
+    message["family"] = socket.AF_INET6
+    message["dst_len"] = route.prefix.prefixlen
+    message["table"] = _MAIN_TABLE
+    message["proto"] = _PROTO_STATIC
+    message["type"] = _RTN_BLACKHOLE if route.kind is RouteKind.BLACKHOLE else _RTN_UNICAST
+    attrs: list[tuple[str, Any]] = [("RTA_DST", str(route.prefix.network_address))]
     if route.device:
-        body += attribute(_RTA_OIF, struct.pack("=I", route.device))
+        attrs.append(("RTA_OIF", route.device))
     if route.gateway is not None:
-        body += attribute(_RTA_GATEWAY, route.gateway.packed)
+        attrs.append(("RTA_GATEWAY", str(route.gateway)))
     if route.kind is RouteKind.UN:
-        body += _un(route)
+        if route.flavor is None:
+            raise ValueError(f"{route}: a uN without its flavor would be a plain End")
+        flavors = [
+            ("SEG6_LOCAL_FLV_OPERATION", _NEXT_CSID),
+            ("SEG6_LOCAL_FLV_LCBLOCK_BITS", route.flavor.block_bits),
+            ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", route.flavor.node_function_bits),
+        ]
+        local = [("SEG6_LOCAL_ACTION", {"value": "End"}), ("SEG6_LOCAL_FLAVORS", {"attrs": flavors})]
+        attrs += [("RTA_ENCAP_TYPE", _ENCAP_SEG6_LOCAL), ("RTA_ENCAP", {"attrs": local})]
+    message["attrs"] = attrs
     if delete:
-        return f"route del {route}", message(RTM_DELROUTE, NLM_F_REQUEST | NLM_F_ACK, body)
-    return f"route add {route}", message(RTM_NEWROUTE, _WRITE, body)
-
-
-def _un(route: Route) -> bytes:
-    """The encapsulation of a uN. ValueError without its flavor: the kernel would take it for a plain End."""
-    if route.flavor is None:
-        raise ValueError(f"{route}: a uN without its flavor would be a plain End")
-    flavors = attribute(_FLV_OPERATION, struct.pack("=I", _NEXT_CSID))
-    flavors += attribute(_FLV_BLOCK_BITS, bytes([route.flavor.block_bits]))
-    flavors += attribute(_FLV_NODE_FUNCTION_BITS, bytes([route.flavor.node_function_bits]))
-    local = attribute(_SEG6_LOCAL_ACTION, struct.pack("=I", _ACTION_END))
-    local += attribute(_SEG6_LOCAL_FLAVORS | _NESTED, flavors)
-    return attribute(_RTA_ENCAP_TYPE, struct.pack("=H", _ENCAP_SEG6_LOCAL)) + attribute(_RTA_ENCAP | _NESTED, local)
+        return f"route del {route}", _encode(message, RTM_DELROUTE, NLM_F_REQUEST | NLM_F_ACK)
+    return f"route add {route}", _encode(message, RTM_NEWROUTE, _WRITE)
 
 
 def neighbour_message(neighbour: Neighbour, *, delete: bool = False) -> tuple[str, bytes]:
     """(operation, message) that sets or deletes a permanent neighbour: never resolved, never counted by the table (H-09)."""
-    body = struct.pack("=BxxxiHBB", socket.AF_INET6, neighbour.device, _NUD_PERMANENT, 0, 0)
-    body += attribute(_NDA_DST, neighbour.address.packed) + attribute(_NDA_LLADDR, neighbour.mac)
+    message = ndmsg()
+    message["family"] = socket.AF_INET6
+    message["ifindex"] = neighbour.device
+    message["state"] = _NUD_PERMANENT
+    message["attrs"] = [("NDA_DST", str(neighbour.address)), ("NDA_LLADDR", neighbour.mac.hex(":"))]
     if delete:
-        return f"del {neighbour}", message(RTM_DELNEIGH, NLM_F_REQUEST | NLM_F_ACK, body)
-    return f"add {neighbour}", message(RTM_NEWNEIGH, _WRITE, body)
+        return f"del {neighbour}", _encode(message, RTM_DELNEIGH, NLM_F_REQUEST | NLM_F_ACK)
+    return f"add {neighbour}", _encode(message, RTM_NEWNEIGH, _WRITE)
 
 
 def address_message(address: Address) -> tuple[str, bytes]:
-    """(operation, message) that adds a /128, usable at once: no duplicate address detection (pitfall H-07)."""
-    body = struct.pack("=BBBBi", socket.AF_INET6, 128, _IFA_F_NODAD, 0, address.device)
-    body += attribute(_IFA_ADDRESS, address.address.packed) + attribute(_IFA_LOCAL, address.address.packed)
-    return f"add {address}", message(RTM_NEWADDR, _WRITE, body)
+    """(operation, message) for a /128 that is usable at once: no duplicate address detection (pitfall H-07)."""
+    message = ifaddrmsg()
+    message["family"] = socket.AF_INET6
+    message["prefixlen"] = 128
+    message["flags"] = _IFA_F_NODAD
+    message["index"] = address.device
+    message["attrs"] = [("IFA_ADDRESS", str(address.address)), ("IFA_LOCAL", str(address.address))]
+    return f"add {address}", _encode(message, RTM_NEWADDR, _WRITE)
 
 
 def read_routes(link: Netlink) -> tuple[set[Route], set[Route]]:
