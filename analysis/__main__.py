@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed import venv
 from testbed.errors import ExitStatus, Problem, ScenarioError, TestbedError
 
 EXAMPLE = "example:\n  python -m analysis report results/quickstart/latest\n"
@@ -64,4 +65,5 @@ def _report(run_dir: Path, *, figures: bool) -> Path:
 
 
 if __name__ == "__main__":
+    venv.enter(["-m", "analysis", *sys.argv[1:]])
     sys.exit(main())

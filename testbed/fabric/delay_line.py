@@ -242,11 +242,13 @@ class DelayLine:
         return True
 
     def _answer(self) -> bool:
-        asked = self._control.recv(64)
-        if not asked:
+        try:
+            if not self._control.recv(64):
+                return False
+            line = json.dumps(self._statistics.report(self._dropped())) + "\n"
+            self._control.sendall(line.encode())
+        except ConnectionError:  # whoever asked has gone: the same as having closed the channel
             return False
-        line = json.dumps(self._statistics.report(self._dropped())) + "\n"
-        self._control.sendall(line.encode())
         return True
 
     def _dropped(self) -> int:

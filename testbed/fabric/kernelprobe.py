@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Network
 from pathlib import Path
+from shutil import which
 
 from testbed.errors import KernelError, Missing
 from testbed.fabric import batch, srv6
@@ -130,7 +131,7 @@ def _try_delay(found: _Found, namespaces: Namespaces, delay_tool: Missing | None
 
 def _notes() -> list[_Item]:
     devices = {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines() if ":" in line}
-    delay = "netem" if netem_works() else "the netfilter-queue delay line"
+    delay = "netem" if which("tc") and netem_works() else "the netfilter-queue delay line"
     found = [(f"propagation delay comes from {delay}", "", "")]
     if "ip6tnl0" in devices:
         text = "ip6_tunnel is loaded: it also sees protocol 41 and may answer packets that nobody reads with ICMPv6 errors"

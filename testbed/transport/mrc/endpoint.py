@@ -165,13 +165,16 @@ class Endpoint:
                 if paths.full_until <= now:
                     paths.full_until = paths.policy.full_until()
                     for port in core.ports.values():
-                        port.wanted = True
+                        port.wanted = port.free_at > now
                 wake = paths.full_until + self._patience_ns
                 if self._port_wake is None or wake < self._port_wake:
                     self._port_wake = wake
                 continue
             blocked = 0
             out.append(requester.send(path, now))
+        if self._port_wake is None:  # nothing was left waiting for a port
+            for port in core.ports.values():
+                port.wanted = False
         return out
 
     def next_timer(self) -> int | None:

@@ -25,7 +25,7 @@ class PortClock:
         self._lead_ns = max(0, int(config.bucket_bytes * self._byte_ns) - self.frame_ns)
         self.free_at = 0
         self.up = True
-        self.wanted = False  # a packet was ready and found no room
+        self.wanted = False  # a packet was ready and found this port full
         self.dry_ns = 0  # time the port stood empty although one was: the host came back too late
 
     def has_room(self, now: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from testbed.transport.mrc.config import PortConfig
 from testbed.transport.mrc.ports import PortClock
+from tests.support.virtual import MS, Pair
 
 FRAME = 1000 + 54 + 24  # inner bytes, Ethernet and outer IPv6, overhead
 FRAME_NS = FRAME * 8 * 1000  # at 1 Mbit/s
@@ -41,3 +42,28 @@ def test_a_port_that_is_down_has_no_room() -> None:
     port = PortClock(PortConfig(0, 1_000_000), 1000, 24)
     port.up = False
     assert not port.has_room(0)
+
+
+def test_a_port_left_empty_with_a_packet_ready_is_dry_and_an_idle_or_dead_one_is_not() -> None:
+    pair = Pair(planes=2, uplinks=1, rate_bps=1_000_000, window_frames=100)
+    ports = pair.ends[0]._core.ports
+    pair.write(0, bytes(200_000))
+    pair.run(100 * MS)
+    assert all(port.dry_ns == 0 for port in ports.values())
+    free_at = max(port.free_at for port in ports.values())
+    pair.now = free_at + 50 * MS  # the host was away
+    pair.flush(0)
+    assert all(50 * MS <= port.dry_ns <= 65 * MS for port in ports.values())
+    before = {plane: port.dry_ns for plane, port in ports.items()}
+    pair.run(60_000 * MS, until=lambda: bool(pair.completed(0)))
+    pair.now += 10_000 * MS  # nothing to send
+    pair.write(0, bytes(5000), wr_id=1)
+    pair.run(5_000 * MS, until=lambda: len(pair.completed(0)) == 2)
+    assert {plane: port.dry_ns for plane, port in ports.items()} == before
+
+
+def test_a_path_that_uses_one_port_makes_no_other_dry() -> None:
+    pair = Pair(policy="single_path", rate_bps=1_000_000)
+    pair.write(0, bytes(100_000))
+    pair.run(60_000 * MS, until=lambda: bool(pair.completed(0)))
+    assert sum(port.dry_ns for port in pair.ends[0]._core.ports.values()) == 0
