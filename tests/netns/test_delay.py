@@ -75,10 +75,13 @@ def test_tcp_is_delayed_too(sandbox: Sandbox) -> None:
             address = (str(usid.host_sid(0, 1)), 7000)  # inside a T0 a host's own SID is a complete path
             with net.namespaces.inside("h1"):
                 server = socket.create_server(address, family=socket.AF_INET6)
+            taken: list[int] = []
             with server, net.namespaces.inside("h0"):
-                start = time.monotonic_ns()
-                with socket.create_connection(address, timeout=1.0):
-                    assert 20 * MS - MS // 2 < time.monotonic_ns() - start < 30 * MS
+                for _ in range(10):
+                    start = time.monotonic_ns()
+                    with socket.create_connection(address, timeout=5.0):
+                        taken.append(time.monotonic_ns() - start)
+            assert 20 * MS - MS // 2 < min(taken) < 30 * MS  # the machine may hold up some, never hurry any
 
     sandbox(body)
 
