@@ -6,6 +6,7 @@ time. A node's shell starts with its first `cmd`. What Mininet would log and pas
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import Any
 
@@ -79,8 +80,12 @@ class FabricNode(Node):  # type: ignore[misc]
             child: subprocess.Popen[Any] = super()._popen(cmd, **params)
         return child
 
-    def popen(self, *args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
+    def popen(self, *args: Any, shell: bool = False, **kwargs: Any) -> subprocess.Popen[Any]:
+        """As Mininet's; its `shell=True` needs SHELL in the environment, which services, cron and CI do not set."""
         kwargs.setdefault("mncmd", ["mnexec", "-d"])
+        if shell:
+            words = args[0] if isinstance(args[0], list) else args
+            args = ([os.environ.get("SHELL", "/bin/sh"), "-c", " ".join(words)],)
         child: subprocess.Popen[Any] = super().popen(*args, **kwargs)
         return child
 

@@ -10,7 +10,6 @@ from testbed.model.scenario import LinkSpec, Scenario
 NS_PER_S = 10**9
 MIN_WINDOW_FRAMES = 8  # below it one late SACK idles the sender and marks mean nothing (DESIGN 1, 7)
 WINDOW_BDPS = Fraction(3, 2)
-PORT_FRAMES = 3  # a frame joins a NIC port while fewer than two wait there (DESIGN 6)
 DRAIN_NS = 10 * NS_PER_S  # DESIGN 4.2: 10 s plus 20 base round trips
 DRAIN_RTTS = 20
 
@@ -47,17 +46,16 @@ def bdp_frames(scenario: Scenario) -> float:
 
 
 def default_window_frames(scenario: Scenario) -> int:
-    """The window per destination when the scenario leaves it open: 1.5 BDP of all planes, at least 8 frames, and on top
-    what the NIC's own ports hold, since the base round trip does not contain them.
+    """The window per destination when the scenario leaves it open: 1.5 BDP of all planes, at least 8 frames.
 
-    UEC starts cwnd at max_wnd = 1.5 x BDP (mrc-facts 3.6): one BDP fills the planes, the other half rides out SACK
-    batching and a plane whose packets wait in a queue. Per-plane round trips are summed, because the rotation puts the same
-    number of packets on each plane and the slow plane's must be out while the fast one's return. More is no help: what
-    exceeds the BDP waits in the fabric. 1.5 x BDP leaves half a plane's BDP waiting per port: 3 frames at the 24-frame BDP
-    of the reference (DESIGN 1), inside the default ECN ramp (2 to 6) and below the default trim limit (8).
+    UEC starts cwnd at max_wnd = 1.5 x BDP (mrc-facts 3.6): one BDP fills the planes, the other half covers what waits in
+    the NIC's own ports, SACK batching and a plane whose packets wait in a queue. Per-plane round trips are summed, because
+    the rotation puts the same number of packets on each plane and the slow plane's must be out while the fast one's return.
+    More does harm: at line rate a queue that has formed at a last hop never drains, so all that exceeds the BDP gathers in
+    standing queues, often in one plane's. Measured on the quickstart: 47 frames (2 BDP) left one-way delays of 90 ms on
+    one plane of 20 ms delay and a third packet on a dead path; 28 to 35 frames kept every path below two uses.
     """
-    per_plane = bdp_frames_per_plane(scenario)
-    return max(MIN_WINDOW_FRAMES, round(WINDOW_BDPS * sum(per_plane))) + PORT_FRAMES * len(per_plane)
+    return max(MIN_WINDOW_FRAMES, round(WINDOW_BDPS * sum(bdp_frames_per_plane(scenario))))
 
 
 def window_frames(scenario: Scenario) -> int:

@@ -28,7 +28,7 @@ def test_prediction_of_the_quickstart() -> None:
     assert prediction.goodput_bps == pytest.approx(8 * 4 * 5e6 * 4096 / 4262)
     assert prediction.data_packets_per_s == pytest.approx(8 * 4 * 5e6 / 8 / 4262)
     assert prediction.sack_packets_per_s == pytest.approx(prediction.data_packets_per_s / 4)
-    assert prediction.window_frames == 47
+    assert prediction.window_frames == 35
 
 
 def test_summary_of_the_quickstart() -> None:

@@ -58,8 +58,8 @@ def test_the_scaling_of_the_design() -> None:
 
 
 def test_the_default_window() -> None:
-    assert timing.default_window_frames(scenario()) == round(1.5 * 4 * 5.866) + 3 * 4 == 47
-    assert timing.default_window_bytes(scenario()) == 47 * 4096
-    assert timing.default_window_frames(scenario("links.delay=1ms")) == 8 + 3 * 4
+    assert timing.default_window_frames(scenario()) == round(1.5 * 4 * 5.866) == 35
+    assert timing.default_window_bytes(scenario()) == 35 * 4096
+    assert timing.default_window_frames(scenario("links.delay=1ms")) == 8
     assert timing.window_bytes(scenario("transport.window=12")) == 12 * 4096
     assert timing.window_bytes(scenario()) == timing.default_window_bytes(scenario())
