@@ -78,6 +78,7 @@ class FakeEndpoint:
         self.payload = payload
         self.recorder = recorder
         self.denied: list[tuple[int, int]] = []
+        self.undeniable = ""  # why not, where `deny` is to be refused
         self.regions: dict[int, memoryview] = {}
         self.pairs: dict[int, FakePair] = {}
         self.paths: dict[int, Sequence[tuple[int, int, str]]] = {}
@@ -101,6 +102,8 @@ class FakeEndpoint:
         self.paths[index] = paths
 
     def deny(self, peer_index: int, ev: int, now: int) -> None:
+        if self.undeniable:
+            raise ValueError(self.undeniable)
         self.denied.append((peer_index, ev))
 
     def allow(self, peer_index: int, ev: int, now: int) -> None:
