@@ -277,7 +277,7 @@ class Recomputed:
         lag = inside.loc[inside["who"].str.fullmatch(r"h\d+"), "lag_ms_p99"].dropna()
         found: dict[str, float] = {
             "cpu_busy": inside.loc[inside["who"] == "machine", "busy"].mean(),
-            "host_lag_ms_p99": lag.quantile(0.99),
+            "host_lag_ms_p99": float(lag.quantile(0.99)),
         }
         return found | {name: self.manifest[name] for name in ("bringup_s", "teardown_s")}
 
