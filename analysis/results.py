@@ -36,6 +36,7 @@ class Run:
     samples: pd.DataFrame
     ports: pd.DataFrame
     cpu: pd.DataFrame
+    trace: pd.DataFrame
     missing: frozenset[str]  # names of tables that are not there or cannot be read
     notes: tuple[str, ...]  # what was found wrong while reading
 
@@ -52,9 +53,11 @@ def read(path: Path) -> Run:
     frames: dict[str, pd.DataFrame] = {}
     missing: set[str] = set()
     for table in TABLES:
-        frame = _table(path, table, notes)
+        wanted = not table.on_request or scenario.measure.trace
+        frame = _table(path, table, notes, wanted=wanted)
         if frame is None:
-            missing.add(table.name)
+            if wanted:
+                missing.add(table.name)
             frame = _frame(table, pa.table({}))
         frames[table.name] = frame
     return Run(path, scenario, manifest, **frames, missing=frozenset(missing), notes=tuple(notes))
@@ -78,11 +81,12 @@ def _manifest(path: Path, notes: list[str]) -> Mapping[str, Any]:
     return manifest
 
 
-def _table(path: Path, table: Table, notes: list[str]) -> pd.DataFrame | None:
+def _table(path: Path, table: Table, notes: list[str], *, wanted: bool) -> pd.DataFrame | None:
     """The table, or None (with a note) when the file is absent or was cut off while being written."""
     file = path / table.file
     if not file.is_file():
-        notes.append(f"{table.file} is missing")
+        if wanted:
+            notes.append(f"{table.file} is missing")
         return None
     try:
         data = pq.read_table(file)

@@ -53,7 +53,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out."""
+    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out.
+
+    `trace`: every decision of the transport is recorded too.
+    """
 
     host: str
     index: int
@@ -67,6 +70,7 @@ class HostPlan:
     transport: Mapping[str, Any]
     peers: tuple[Peer, ...]
     flows: tuple[Flow, ...]
+    trace: bool = False
 
     @property
     def payload(self) -> int:
@@ -117,6 +121,7 @@ def parse(raw: Mapping[str, Any]) -> HostPlan:
         transport=transport,
         peers=tuple(_peer(peer) for peer in raw["peers"]),
         flows=flows,
+        trace=raw.get("trace", False),
     )
 
 
