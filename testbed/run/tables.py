@@ -53,7 +53,7 @@ class Source:
         for host in self.topology.hosts:
             rows = read(self.raw / host / f"{name}.rec")
             if rows is not None and len(rows):
-                frames.append(frame(rows).assign(host=host))
+                frames.append(_frame(rows).assign(host=host))
         return pd.concat(frames, ignore_index=True) if frames else None
 
 
@@ -174,7 +174,7 @@ def ports(source: Source) -> pd.DataFrame:
     description = source.live / "ports.json"
     if rows is None or not len(rows) or not description.exists():
         return pd.DataFrame()
-    frame = frame(rows)
+    frame = _frame(rows)
     grouped = frame.groupby("port", sort=False)
     for counter in COUNTERS:
         frame[counter] = grouped[counter].diff()
@@ -224,7 +224,7 @@ def cpu(source: Source) -> pd.DataFrame:
     return merged.assign(who=category(merged["who"]))
 
 
-def frame(rows: npt.NDArray[np.void]) -> pd.DataFrame:
+def _frame(rows: npt.NDArray[np.void]) -> pd.DataFrame:
     return pd.DataFrame({field: rows[field] for field in rows.dtype.names or ()})
 
 
