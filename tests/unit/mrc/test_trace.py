@@ -44,6 +44,7 @@ def test_a_loss_names_the_arrival_that_proves_it_and_the_path_that_pays() -> Non
     pair = Pair()
     lost = once(pair, lambda packet: packet.is_data and packet.ev == DEAD, Verdict(None))
     transfer(pair)
+    pair.run(20 * RTT)  # the path comes back
     log = pair.log[0]
     (evidence,) = log.of(Kind.EVIDENCE)
     assert (evidence.psn, evidence.ev) == (lost[0].psn, DEAD)
