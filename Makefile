@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: help demo test lint setup bench bench-bringup test-cycles clean
+.PHONY: help demo test lint setup bench bench-bringup test-cycles test-histories clean
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -18,6 +18,9 @@ lint: setup ## ruff and mypy
 
 test: setup lint ## every test; under 20 minutes on 2 cores
 	@$(PY) -m pytest
+
+test-histories: setup ## 50,000 generated histories of the transport over a hostile network (10 minutes); HISTORIES=n for others
+	@$(PY) -m tests.histories $(or $(HISTORIES),50000)
 
 test-cycles: setup ## 200 build and tear-down cycles with 256 descriptors (a minute)
 	@ALL_CYCLES=1 $(PY) -m pytest -k build_and_tear_down tests/netns/test_pitfalls.py

@@ -34,7 +34,7 @@ from testbed.transport.mrc.paths import EV_LABEL_SHIFT
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.queue_pair import QueuePair
 from testbed.transport.mrc.responder import Responder, Trigger
-from testbed.transport.mrc.sent import Acknowledgement
+from testbed.transport.mrc.sent import Acknowledgement, echo_of
 from testbed.transport.mrc.trace import Kind
 
 _ENDS = frozenset({Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM})
@@ -163,7 +163,7 @@ class Inbound:
         qp, _ = found
         core, requester = self._core, qp.requester
         seth = Seth.unpack(packet, BODY_OFFSET)
-        received = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size).received_bytes
+        state = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size)
         cack = expand(seth.cack_psn, requester.cack)
         if cack >= requester.next_psn:
             core.counters["dropped_bad_sack"] += 1
@@ -173,7 +173,8 @@ class Inbound:
             core.decision(now, Kind.PROBE_ANSWERED, qp.number, seth.ack_psn_offset, probe[1].ev, 0)
         ack_psn = None if seth.probe_reply else cack + seth.ack_psn_offset
         marked = seth.mark == SackMark.SKIP_ONCE
-        sack = Acknowledgement(cack, cack + seth.sack_offset, seth.bitmap, ack_psn, marked, received, seth.mpr, probe)
+        base, echo = cack + seth.sack_offset, echo_of(seth.entropy, state.tx_timestamp)
+        sack = Acknowledgement(cack, base, seth.bitmap, ack_psn, echo, marked, state.received_bytes, seth.mpr, probe)
         requester.acknowledged(sack, now)
         self._complete(qp, now)
         if seth.mark and (path := qp.peer.paths.by_ev.get(seth.entropy)) is not None:
@@ -202,7 +203,7 @@ class Inbound:
             return
         trimmed = neth.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
         psn = expand(neth.nack_psn, qp.requester.cack)
-        if not qp.requester.refused(psn, neth.entropy, now, trimmed=trimmed):
+        if not qp.requester.refused(psn, echo_of(neth.entropy, neth.tx_timestamp), now, trimmed=trimmed):
             return
         if neth.reason == NackReason.TRIMMED and (path := qp.peer.paths.by_ev.get(neth.entropy)) is not None:
             qp.peer.paths.trimmed(path, now)

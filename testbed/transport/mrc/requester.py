@@ -11,12 +11,12 @@ from heapq import heappop, heappush
 from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, Opcode
 from testbed.transport.mrc.config import MPR_UNIT, QpLimits
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
-from testbed.transport.mrc.loss import LossJudge
-from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Datagram, Link, data, write_opcode
+from testbed.transport.mrc.loss import Copy, LossJudge, Touched
+from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Datagram, Link, data, timestamp16, write_opcode
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.receive_window import SACK_BITS
-from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket
+from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket, echo_of
 from testbed.transport.mrc.timing import RetransmissionTimer
 from testbed.transport.mrc.trace import Kind
 from testbed.transport.mrc.window import FixedWindow
@@ -58,7 +58,6 @@ class Requester:
         self._link = link
         self._payload = payload
         self._limits = limits
-        self._rtt_base_ns = rtt_base_ns
         self._mpr_psns = limits.mpr * MPR_UNIT
         self._recorder = recorder
         self._decision = recorder.decision
@@ -178,7 +177,7 @@ class Requester:
         sent = path.port.depart(inner, now)
         if not self.outstanding:
             self.timer.restart(sent)
-        packet = SentPacket(psn, message, offset, size, opcode, path, sent, earlier)
+        packet = SentPacket(psn, message, offset, size, opcode, path, sent, earlier, echo_of(path.ev, timestamp16(now)))
         self.outstanding[psn] = packet
         if control:  # an acknowledgement request, or a retransmission, which is answered at once too
             self._asked = packet
@@ -192,7 +191,7 @@ class Requester:
 
     def acknowledged(self, sack: Acknowledgement, now: int) -> None:
         """Take a SACK."""
-        cack, base, bits, ack_psn, marked, probe = sack.cack, sack.base, sack.bits, sack.ack_psn, sack.marked, sack.probe
+        cack, base, bits, ack_psn, probe = sack.cack, sack.base, sack.bits, sack.ack_psn, sack.probe
         behind = (sack.received - self._received) & _RECEIVED_MASK
         fresh = behind <= _RECEIVED_MASK >> 1
         if fresh:
@@ -200,13 +199,13 @@ class Requester:
             if sack.mpr and self._limits.dynamic_mpr:
                 self._mpr_psns = sack.mpr * MPR_UNIT
         outstanding = self.outstanding
-        touched: set[Path] = set()
+        touched: Touched = {}
         progress = False
-        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and packet.earlier is None:
-            self._sample(packet.path, now - packet.sent)
+        if ack_psn is not None:
+            self._answered(ack_psn, sack.echo, now)
         if cack > self.cack:
             for psn in range(self.cack + 1, cack + 1):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
             self.cack = cack
         remaining = bits
         while remaining:
@@ -214,7 +213,7 @@ class Requester:
             remaining ^= low
             psn = base + low.bit_length() - 1
             if psn > cack and (psn in outstanding or psn in self.lost):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
         if probe is not None:
             sent, path = probe
             self.losses.probe_answered(path, sent, touched)
@@ -227,7 +226,17 @@ class Requester:
             self._await_execution(now)
         self._trace_window(now)
 
-    def _arrived(self, psn: int, marked: bool, touched: set[Path], now: int) -> bool:
+    def _answered(self, psn: int, echo: int, now: int) -> None:
+        """A SACK answers one arrival of `psn`: a round trip, or a packet that was late, not lost."""
+        packet = self.outstanding.get(psn)
+        if packet is None:
+            late = self.losses.came_after_all(psn, echo)
+            if late is not None:
+                self._was_late(late, now)
+        elif packet.earlier is None:
+            self._sample(packet.path, now - packet.sent)
+
+    def _arrived(self, psn: int, sack: Acknowledgement, touched: Touched, now: int) -> bool:
         packet = self.outstanding.pop(psn, None)
         if packet is None:
             early = self.lost.pop(psn, None)
@@ -241,17 +250,23 @@ class Requester:
         if packet is self._asked:
             self.timer.answered()
         self.window.acknowledged(packet.size)
-        path = packet.path
+        own = psn == sack.ack_psn
+        marked = own and sack.marked
         self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
         earlier = packet.earlier
-        if earlier is not None and self.losses.reorder.too_soon(now - packet.sent):
-            self._was_late(earlier, now)  # this transmission says nothing of its path
-            return True
+        if earlier is not None:
+            copy = self.losses.which(packet, sack.echo if own else None, now)
+            if copy is Copy.EARLIER:
+                self._was_late(earlier, now)
+                return True
+            self.losses.doubt(packet)
+            if copy is Copy.UNKNOWN:
+                return True
         self.losses.arrived(packet, touched)
-        self.paths.policy.acknowledged(path, marked=marked)
+        self.paths.policy.acknowledged(packet.path, marked=marked)
         return True
 
-    def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
+    def _judge(self, base: int, touched: Touched, reason: LossReason, now: int) -> None:
         """Act on what a SACK proves lost. It speaks only of the PSNs its bitmap covers."""
         first = max(self.cack + 1, base)
         for packet, why, proof in self.losses.verdicts(self.outstanding, touched, first, base + SACK_BITS, reason, now):
@@ -278,10 +293,10 @@ class Requester:
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
 
-    def refused(self, psn: int, ev: int, now: int, *, trimmed: bool) -> bool:
-        """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""
+    def refused(self, psn: int, echo: int, now: int, *, trimmed: bool) -> bool:
+        """A NACK: that transmission was trimmed or not taken, so it goes out again. False when it is not outstanding."""
         packet = self.outstanding.get(psn)
-        if packet is None or packet.path.ev != ev:
+        if packet is None or packet.echo != echo:
             return False
         self.timer.progress(now)
         self._requeue(packet, Fate.TRIMMED if trimmed else Fate.REFUSED, LossReason.NONE, now)
@@ -359,7 +374,7 @@ class Requester:
             self._decide(now, Kind.WINDOW, self.cack + 1, 0, self._traced_limit)
 
     def _sample(self, path: Path, rtt: int) -> None:
-        path.sample(rtt - self._rtt_base_ns)
+        self.losses.round_trip(path, rtt)
         plane = path.plane
         old = self.rtt_ns[plane]
         self.rtt_ns[plane] = rtt if not old else old + (rtt - old >> 3)

@@ -29,9 +29,12 @@ class Message:
 
 
 class SentPacket:
-    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost."""
+    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost.
 
-    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size")
+    `echo` is what a SACK or a NACK says of this transmission and of no other of its PSN.
+    """
+
+    __slots__ = ("earlier", "echo", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size")
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class SentPacket:
         path: Path,
         sent: int,
         earlier: SentPacket | None,
+        echo: int,
     ) -> None:
         self.psn = psn
         self.message = message
@@ -52,7 +56,13 @@ class SentPacket:
         self.path = path
         self.sent = sent
         self.earlier = earlier
+        self.echo = echo
         self.outstanding = True
+
+
+def echo_of(ev: int, timestamp: int) -> int:
+    """A transmission as its answers name it: its path, and when it was handed over (16 bits of 65,536 ns)."""
+    return ev << 16 | timestamp
 
 
 class Acknowledgement(NamedTuple):
@@ -62,6 +72,7 @@ class Acknowledgement(NamedTuple):
     base: int
     bits: int
     ack_psn: int | None  # the packet that caused it; None when a probe did
+    echo: int  # of the transmission that arrived
     marked: bool  # that packet's forward path was ECN-marked
     received: int  # CC_STATE's count, which orders SACKs
     mpr: int  # the responder's window in units of 128 PSNs; 0: unchanged
