@@ -13,6 +13,7 @@ from testbed.model import faults, flows, fluid, framing, load, lumps
 from testbed.model.paths import paths
 from testbed.model.scenario import LinkSpec, TopologySpec
 from testbed.model.topology import Topology, build
+from tests.support import machine
 
 RATE = 5_000_000
 CEILING = RATE * 4096 / 4262  # payload bit/s of one port
@@ -32,11 +33,14 @@ def ideal(
     topology: Topology = FABRIC,
     spec: LinkSpec | None = None,
     shares: dict[str, float] | None = None,
+    allowed: tuple[tuple[int, ...] | None, ...] | None = None,
 ) -> list[float]:
     """Rates in units of one port's payload ceiling."""
     spec = spec or links(topology.spec.planes)
     header = framing.HEADER_BYTES
-    rates = fluid.ideal_rates(topology, spec, demands, dead, payload=4096, header_bytes=header, mode=mode, shares=shares)
+    rates = fluid.ideal_rates(
+        topology, spec, demands, dead, payload=4096, header_bytes=header, mode=mode, shares=shares, allowed=allowed
+    )
     return [rate / CEILING for rate in rates]
 
 
@@ -116,6 +120,17 @@ def test_slow_links_give_what_they_have() -> None:
     assert ideal(CROSS, shares=dict.fromkeys(uplinks(6), 0.0)) == ideal(CROSS, uplinks(6))
 
 
+def test_flows_hashed_onto_one_path_each() -> None:
+    """h0 and h1 meet on one uplink, h2 has one of its own; h3 sprays over what is left of the fabric; h0's path dies."""
+    demands = ((0, 4), (1, 5), (2, 6), (3, 7))
+    same, own = 0 << 16 | 2, 1 << 16 | 5
+    assert ideal(demands, allowed=((same,), (same,), (own,), None)) == pytest.approx([0.5, 0.5, 1.0, 4.0])
+    assert ideal(demands, ("p0t0-1:p0t1-2",), allowed=((same,), (own,), (own,), None)) == pytest.approx([0.0, 0.5, 0.5, 4.0])
+    assert ideal(((0, 1), (1, 0)), allowed=((1 << 16,), (1 << 16,))) == pytest.approx([1.0, 1.0])
+    with pytest.raises(ValueError, match="1 sets of EVs for 4 demands"):
+        ideal(demands, allowed=(None,))
+
+
 def test_dead_ends_that_do_not_meet_leave_no_path() -> None:
     one_way = TopologySpec(planes=1, t0_groups=2, t1_per_plane=2, hosts_per_t0=1)
     topology = build(one_way)
@@ -179,18 +194,20 @@ def test_quickstart_fault_states_are_fast() -> None:
     planned = faults.resolve(scenario, topology)
     ideal(demands, ("h0:p0t0-0",))  # the first call imports the solver
     fluid._rates.cache_clear()
+    unit = machine.speed()
     for second in (0, 5, 9, 13, 17):
         began = time.process_time()
         rates = ideal(demands, tuple(faults.dead_links(planned, second * 10**9)))
-        assert time.process_time() - began < 0.3
+        assert time.process_time() - began < 20 * unit
         assert rates == pytest.approx([4.0] * 8), "one dead uplink of six costs four hosts nothing"
 
 
 def test_large_fabrics_stay_affordable() -> None:
     topology = build(TopologySpec(planes=8, t0_groups=8, t1_per_plane=8, hosts_per_t0=8))
     demands = tuple((host, (host + 8) % 64) for host in range(64))
+    unit = machine.speed()
     began = time.process_time()
     rates = ideal(demands, ("h3:p1t0-0", "p0t0-0:p0t1-2", "p3t0-5:p3t1-2"), topology=topology, spec=links(8))
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 200 * unit
     assert min(rates) == pytest.approx(7.0)
     assert max(rates) == pytest.approx(8.0)

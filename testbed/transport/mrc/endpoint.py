@@ -16,12 +16,12 @@ from testbed.transport.mrc.events import Event, Recorder
 from testbed.transport.mrc.headers import Peth
 from testbed.transport.mrc.inbound import Inbound
 from testbed.transport.mrc.memory import MemoryRegion
-from testbed.transport.mrc.packets import Link, control, timestamp16
+from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.probes import INTERVAL_RTTS
 from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
-from testbed.transport.mrc.requester import Datagram, Requester
+from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
 from testbed.transport.mrc.window import FixedWindow
 
@@ -61,8 +61,9 @@ class Endpoint:
             [Path(ev, plane, address, core.ports[plane]) for ev, plane, address in paths],
             policy=self.config.policy,
             active_evs=self.config.active_evs,
+            replacement=self.config.replacement,
             reshuffle=self.config.reshuffle,
-            probe_interval_ns=INTERVAL_RTTS * self.config.rtt_base_ns,
+            probe_interval_ns=self.config.probe_interval_ns or INTERVAL_RTTS * self.config.rtt_base_ns,
             rng=core.rng,
             on_state=lambda now, path, before, after, cause: self._state_changed(index, now, path, before, after, cause),
         )
@@ -229,7 +230,7 @@ class Endpoint:
         return core.counters | {
             "packets_sent": sum(requester.packets_sent for requester in requesters),
             "retransmissions": sum(requester.retransmissions for requester in requesters),
-            "spurious": sum(requester.reorder.count for requester in requesters),
+            "spurious": sum(requester.losses.reorder.count for requester in requesters),
             "evs_retired": sum(paths.retired for paths in sets),
             "evs_restored": sum(paths.restored for paths in sets),
             "evs_skipped": sum(paths.skipped for paths in sets),
