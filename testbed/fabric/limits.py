@@ -52,7 +52,7 @@ def missing(topology: Topology) -> list[Missing]:
     except KernelError as error:
         remedy = "raise the hard limit (ulimit -Hn, or LimitNOFILE= of the service), or take a smaller topology"
         found.append(Missing(f"{descriptors(topology)} file descriptors", size, f"{remedy} ({error})"))
-    else:
+    if resource.getrlimit(resource.RLIMIT_NOFILE) != before:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     need, there = memory(topology), available_memory()
     if need > there:
