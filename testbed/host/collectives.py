@@ -20,6 +20,9 @@ class Collective(Protocol):
     def begin(self, step: int, now: int) -> None:
         """This rank enters step `step`; the one before is done."""
 
+    def on_sent(self, sender: SenderFlow, now: int) -> None:
+        """A message has completed."""
+
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
         """Message `number` of `receiver` is in its slot."""
 
@@ -79,6 +82,9 @@ class RingAllReduce:
             data, right = self._early.popleft()
             self._take(data, right, now)
 
+    def on_sent(self, sender: SenderFlow, now: int) -> None:
+        """Only arrivals move a ring; what waits for room the sender posts by itself."""
+
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
         data = receiver.content(number)
         if self._arrived == self.messages:  # of the next step
@@ -117,14 +123,19 @@ class RingAllReduce:
 
 
 class AllToAll:
-    """Every rank sends a part to every other, all at once, starting with its successor. Parts are content like a stream's."""
+    """Every rank sends a part to every other, its successor first, then the one after that: at any time each rank sends to few
+    others and few send to it. At most `depth` parts of a step are under way from one rank. Parts are content like a stream's.
+    """
 
     def __init__(self, senders: Sequence[SenderFlow], receivers: Sequence[ReceiverFlow], content: Content) -> None:
         """`senders` in the order in which their parts are posted."""
         self._senders = senders
         self._receivers = receivers
         self._content = content
+        self._depth = senders[0].flow.depth
         self._step = -1
+        self._posted = len(senders)  # of this step
+        self._complete = len(senders)
         self._arrived: dict[int, int] = {}  # parts of each step that is not over
         self._wrong: set[int] = set()  # steps with a wrong part
 
@@ -132,9 +143,14 @@ class AllToAll:
         self._arrived.pop(self._step, None)
         self._wrong.discard(self._step)
         self._step = step
-        for sender in self._senders:
-            flow = sender.flow
-            sender.send(self._content.slice(flow.flow, step, flow.message), now)
+        self._posted = self._complete = 0
+        self._post(now)
+
+    def on_sent(self, sender: SenderFlow, now: int) -> None:
+        # The last parts of the step before may complete after this one has begun: what they wrote is not to be waited for.
+        if sender.completed == self._step + 1:
+            self._complete += 1
+            self._post(now)
 
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
         del receiver, now
@@ -144,9 +160,14 @@ class AllToAll:
 
     @property
     def done(self) -> bool:
-        arrived = self._arrived.get(self._step, 0) == len(self._receivers)
-        return arrived and all(sender.all_posted for sender in self._senders)
+        return self._posted == len(self._senders) and self._arrived.get(self._step, 0) == len(self._receivers)
 
     @property
     def right(self) -> bool:
         return self._step not in self._wrong
+
+    def _post(self, now: int) -> None:
+        while self._posted < len(self._senders) and self._posted - self._complete < self._depth:
+            sender = self._senders[self._posted]
+            sender.send(self._content.slice(sender.flow.flow, self._step, sender.flow.message), now)
+            self._posted += 1

@@ -43,7 +43,8 @@ class Poisson:
         self.receivers: tuple[ReceiverFlow, ...] = ()
         self._job = job
         self._content = content
-        self._sizes = {end.flow.flow: Sizes(seed, end.flow.flow, job.sizes) for end in (*senders, *receivers)}
+        mine = [sender.flow.flow for sender in senders] + [receiver.flow.flow for receiver in receivers]
+        self._sizes = {flow: Sizes(seed, flow, job.sizes) for flow in mine}
         self._gaps = {sender.flow.flow: random.Random(f"mrc testbed gaps {seed} {sender.flow.flow}") for sender in senders}
         self._next: dict[int, int] = {}  # arrival of the next message of each sender, by its place
         self._stop: int | None = None

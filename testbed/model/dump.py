@@ -118,7 +118,8 @@ def _workload(spec: WorkloadSpec) -> dict[str, Any]:
 
 def _own_keys(spec: WorkloadSpec) -> dict[str, Any]:
     """The keys of the job's kind."""
-    kind, hosts = spec.kind, {"hosts": _host_set(spec.hosts)} if spec.hosts else {}
+    kind = spec.kind
+    hosts: dict[str, Any] = {"hosts": _host_set(spec.hosts)} if spec.hosts else {}
     if kind is WorkloadKind.PERMUTATION:
         return hosts | {"cross_group": spec.cross_group}
     if kind is WorkloadKind.INCAST and spec.target is not None:

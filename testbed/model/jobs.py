@@ -8,11 +8,14 @@ its last packet is; the shapers add nothing to it (`timing.round_trip_ns`). Bus 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from testbed.model import framing
-from testbed.model.flows import Flow
+from testbed.model import fluid, framing
+from testbed.model.flows import Flow, message_bytes
+from testbed.model.flows import flows as every_flow
+from testbed.model.fluid import Mode
 from testbed.model.scenario import Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.topology import Topology
 
 LOCKSTEP = (WorkloadKind.ALL_TO_ALL, WorkloadKind.RING_ALLREDUCE, WorkloadKind.TRAINING)
 NS_PER_S = 10**9
@@ -48,24 +51,64 @@ def bus_bytes(spec: WorkloadSpec) -> float:
     return float(spec.message * (ranks - 1))
 
 
-def paced(scenario: Scenario, flows: Sequence[Flow], rates: Sequence[float]) -> list[float]:
-    """Mean rates in bit/s of flows that could have `rates` for themselves: a job in lock step also waits and computes.
+def ideal_rates(
+    scenario: Scenario,
+    topology: Topology,
+    flows: Sequence[Flow],
+    dead_links: Collection[str] = (),
+    *,
+    mode: Mode = "free",
+    shares: Mapping[str, float] | None = None,
+    allowed: Sequence[Collection[int] | None] | None = None,
+) -> tuple[float, ...]:
+    """The ideal mean rate of each flow in payload bit/s while `flows` are active: `fluid.ideal_rates`, at the pace of its job.
 
-    Every flow of such a job goes at the pace of the slowest.
+    A poisson flow takes no more than it offers. A job in lock step could have its fluid rates, but also waits for latency and
+    computes; all of its flows go at the pace of the slowest.
     """
+    rates = fluid.ideal_rates(
+        topology,
+        scenario.links,
+        [(flow.source, flow.target) for flow in flows],
+        dead_links,
+        payload=scenario.transport.payload,
+        header_bytes=framing.HEADER_BYTES,
+        mode=mode,
+        shares=shares,
+        allowed=allowed,
+        offers=_offers(scenario, flows),
+    )
     slowest: dict[int, float] = {}
     for flow, rate in zip(flows, rates, strict=True):
         slowest[flow.workload] = min(rate, slowest.get(flow.workload, rate))
-    delay_ns = max(scenario.links.delay_ns)
+    pace = {index: _pace(scenario, scenario.workload[index], rate) for index, rate in slowest.items()}
     found = []
     for flow, rate in zip(flows, rates, strict=True):
-        spec = scenario.workload[flow.workload]
-        if spec.kind in LOCKSTEP:
-            step_ns = spec.compute_ns + collective_ns(spec, slowest[flow.workload], delay_ns)
-            found.append(messages_per_step(spec) * flow.message * 8 * NS_PER_S / step_ns)
-        else:
-            found.append(rate)
-    return found
+        paced = pace[flow.workload]
+        found.append(rate if paced is None else paced)
+    return tuple(found)
+
+
+def _pace(scenario: Scenario, spec: WorkloadSpec, flow_rate_bps: float) -> float | None:
+    """The mean rate of each flow of a job in lock step; None for another job's."""
+    if spec.kind not in LOCKSTEP:
+        return None
+    step_ns = spec.compute_ns + collective_ns(spec, flow_rate_bps, max(scenario.links.delay_ns))
+    return messages_per_step(spec) * message_bytes(spec) * 8 * NS_PER_S / step_ns
+
+
+def alone_ns(scenario: Scenario, topology: Topology, index: int) -> float:
+    """The ideal time of one collective of job `index` with the whole fabric, without faults, to itself."""
+    mine = [flow for flow in every_flow(scenario, topology) if flow.workload == index]
+    rates = fluid.ideal_rates(
+        topology,
+        scenario.links,
+        [(flow.source, flow.target) for flow in mine],
+        (),
+        payload=scenario.transport.payload,
+        header_bytes=framing.HEADER_BYTES,
+    )
+    return collective_ns(scenario.workload[index], min(rates), max(scenario.links.delay_ns))
 
 
 def offered_bps(scenario: Scenario, spec: WorkloadSpec) -> float:
@@ -75,7 +118,7 @@ def offered_bps(scenario: Scenario, spec: WorkloadSpec) -> float:
     return spec.load * ceiling * links.rate_bps * scenario.topology.planes / (len(spec.hosts) - 1)
 
 
-def offers(scenario: Scenario, flows: Sequence[Flow]) -> list[float | None]:
+def _offers(scenario: Scenario, flows: Sequence[Flow]) -> list[float | None]:
     """What each flow has to send at most, in payload bit/s; None for one that takes what it gets."""
     specs = [scenario.workload[flow.workload] for flow in flows]
     return [offered_bps(scenario, spec) if spec.kind is WorkloadKind.POISSON else None for spec in specs]

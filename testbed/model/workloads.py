@@ -7,7 +7,6 @@ can say about it is in `checks.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from testbed.model import fields, sizes
 from testbed.model import tree as t
@@ -132,11 +131,12 @@ def _consistent(
     problems: Problems,
 ) -> None:
     """Reports what keys contradict each other; fills in an incast's senders."""
-    add: Callable[[str, str, str], None] = lambda key, message, hint="": problems.add(  # noqa: E731
-        t.locate(tree, key), fields.join(path, key), message, hint
-    )
+
+    def add(key: str, message: str, hint: str = "") -> None:
+        problems.add(t.locate(tree, key), fields.join(path, key), message, hint)
+
     if kind is WorkloadKind.STREAM and values["from"] == values["to"]:
-        add("to", "a host cannot send to itself", "")
+        add("to", "a host cannot send to itself")
     if kind is WorkloadKind.INCAST:
         _incast(tree, path, values, everyone, problems)
     if kind in RANKED and everyone and len(values["hosts"]) < 2:
@@ -150,7 +150,11 @@ def _consistent(
     ring = WorkloadKind.RING_ALLREDUCE.value in (kind.value, values.get("collective"))
     if ring and values["message"] < LANE_BYTES * len(values["hosts"]):
         need = LANE_BYTES * len(values["hosts"])
-        add("message", f"a ring of {len(values['hosts'])} hosts needs a number of {LANE_BYTES} bytes for each", f"at least {need}B")
+        add(
+            "message",
+            f"a ring of {len(values['hosts'])} hosts needs a number of {LANE_BYTES} bytes for each",
+            f"at least {need}B",
+        )
 
 
 def _sizes(tree: t.Tree, path: str, problems: Problems) -> tuple[int, ...] | str:

@@ -19,6 +19,7 @@ from testbed.run.results import ResultsFolder, refused
 MAKERS: dict[str, Callable[[tables.Source], pd.DataFrame]] = {
     "packets": tables.packets,
     "messages": tables.messages,
+    "steps": tables.steps,
     "events": tables.events,
     "samples": tables.samples,
     "ports": tables.ports,
