@@ -29,12 +29,13 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another host. `paths` holds (EV, plane, outer destination address)."""
+    """Another host. `paths` holds (EV, plane, outer destination address), `denied` the EVs on the denylist."""
 
     host: str
     index: int
     inner: bytes
     paths: tuple[tuple[int, int, str], ...]
+    denied: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def _job(raw: Mapping[str, Any]) -> Job:
 
 def _peer(raw: Mapping[str, Any]) -> Peer:
     paths = tuple((path["ev"], path["plane"], path["address"]) for path in raw["paths"])
-    return Peer(raw["host"], raw["index"], _packed(raw["inner"]), paths)
+    return Peer(raw["host"], raw["index"], _packed(raw["inner"]), paths, tuple(raw.get("denied", ())))
 
 
 def _packed(address: str) -> bytes:

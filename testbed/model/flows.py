@@ -38,8 +38,7 @@ def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
     """Every flow of every workload, numbered in order."""
     found: list[Flow] = []
     for index, spec in enumerate(scenario.workload):
-        rng = random.Random(f"{scenario.seed}/workload/{index}")
-        for source, target in pairs(spec, topology, rng):
+        for source, target in pairs(spec, topology, rng_of(scenario.seed, index)):
             job = f"{spec.job}-bystander" if (source, target) == spec.bystander else spec.job
             size = message_bytes(spec)
             found.append(Flow(len(found), source, target, size, spec.depth, spec.start_ns, spec.stop_ns, job, index))
@@ -52,6 +51,11 @@ def message_bytes(spec: WorkloadSpec) -> int:
     if spec.kind is ring or spec.collective is ring:
         return -(-spec.message // (len(spec.hosts) * LANE_BYTES)) * LANE_BYTES
     return max(equally_likely(spec.sizes, spec.message)) if spec.kind is WorkloadKind.POISSON else spec.message
+
+
+def rng_of(seed: int, index: int) -> random.Random:
+    """What the choices of workload `index` are drawn from."""
+    return random.Random(f"{seed}/workload/{index}")
 
 
 def pairs(spec: WorkloadSpec, topology: Topology, rng: random.Random) -> tuple[tuple[int, int], ...]:

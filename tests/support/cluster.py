@@ -52,7 +52,7 @@ class Cluster:
     def connect(self) -> None:
         ends: dict[int, dict[int, dict[str, Any]]] = {}
         for index, session in self.sessions.items():
-            ends[index] = {entry["flow"]: entry for entry in session._ready}
+            ends[index] = {int(entry["flow"] or 0): entry for entry in session._ready}
         for index, session in self.sessions.items():
             mine = [flow for flow in self.flows if index in (flow.source, flow.target)]
             others = [ends[flow.target if flow.source == index else flow.source][flow.id] for flow in mine]

@@ -46,7 +46,7 @@ def test_sums_of_lanes_are_what_numpy_says(ranks: int) -> None:
     sums = inputs.sums(1, ranks)
     assert len(sums) == ranks
     for count, period in enumerate(sums, 1):
-        expected = sum(drawn[(1 - back) % ranks] for back in range(count))
+        expected = np.sum([drawn[(1 - back) % ranks] for back in range(count)], axis=0)
         assert np.array_equal(np.frombuffer(period, "<u4"), expected)
         assert expected.max() < 2**32
 

@@ -48,7 +48,7 @@ class Core:
         self.ports = {port.plane: PortClock(port, full, config.overhead_bytes) for port in config.ports}
         self.peers: dict[bytes, Peer] = {}  # by inner address
         self.qps: dict[int, QueuePair] = {}
-        self.prober = Prober(config.rtt_base_ns)
+        self.prober = Prober(config.rtt_base_ns, config.probe_answers)
         self.events: list[Event] = []
         self.out: list[Datagram] = []
         self.owing: dict[QueuePair, None] = {}  # QPs that owe a SACK or an ACK at the end of this batch

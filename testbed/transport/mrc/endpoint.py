@@ -61,8 +61,9 @@ class Endpoint:
             [Path(ev, plane, address, core.ports[plane]) for ev, plane, address in paths],
             policy=self.config.policy,
             active_evs=self.config.active_evs,
+            replacement=self.config.replacement,
             reshuffle=self.config.reshuffle,
-            probe_interval_ns=INTERVAL_RTTS * self.config.rtt_base_ns,
+            probe_interval_ns=self.config.probe_interval_ns or INTERVAL_RTTS * self.config.rtt_base_ns,
             rng=core.rng,
             on_state=lambda now, path, before, after, cause: self._state_changed(index, now, path, before, after, cause),
         )

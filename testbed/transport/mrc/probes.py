@@ -1,8 +1,8 @@
 """Background probes of paths assumed bad: one EV probe per path and interval, restored after enough answers in a row.
 
-Neither the interval nor the count is published (mrc-facts 3.7). Two base RTTs and three answers: a path is back within eight
-RTTs of its repair, and a dead one costs half a packet per RTT. An answer may take longer than the interval, so that a slow
-path that was taken for a dead one comes back too: probes are numbered per path, and "in a row" is by number.
+Neither the interval nor the count is published (mrc-facts 3.7). By default two base RTTs and three answers: a path is back
+within eight RTTs of its repair, and a dead one costs half a packet per RTT. An answer may take longer than the interval, so
+that a slow path that was taken for a dead one comes back too: probes are numbered per path, and "in a row" is by number.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
 
 INTERVAL_RTTS = 2
-ANSWERS_TO_RESTORE = 3
 REMEMBERED = 4096  # probes that may still be answered, over all paths
 _ID_MASK = 0xFFFF
 
 
 class Prober:
-    """The background probes of one endpoint, over all its destinations."""
+    """The background probes of one endpoint, over all its destinations. `answers` in a row bring a path back."""
 
-    __slots__ = ("_next_id", "_out", "_rtt_base_ns", "answered", "sent")
+    __slots__ = ("_answers", "_next_id", "_out", "_rtt_base_ns", "answered", "sent")
 
-    def __init__(self, rtt_base_ns: int) -> None:
+    def __init__(self, rtt_base_ns: int, answers: int) -> None:
         self._rtt_base_ns = rtt_base_ns
+        self._answers = answers
         self._next_id = 0
         self._out: dict[int, tuple[PathSet, Path, int, int]] = {}
         self.sent = 0
@@ -60,5 +60,5 @@ class Prober:
         path.sample(now - sent - self._rtt_base_ns)
         self.answered += 1
         path.probes_answered.add(number)
-        if all(number - back in path.probes_answered for back in range(ANSWERS_TO_RESTORE)):
+        if all(number - back in path.probes_answered for back in range(self._answers)):
             paths.restore(path, now)
