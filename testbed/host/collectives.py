@@ -20,9 +20,6 @@ class Collective(Protocol):
     def begin(self, step: int, now: int) -> None:
         """This rank enters step `step`; the one before is done."""
 
-    def on_sent(self, sender: SenderFlow, now: int) -> None:
-        """A message has completed."""
-
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
         """Message `number` of `receiver` is in its slot."""
 
@@ -82,9 +79,6 @@ class RingAllReduce:
             data, right = self._early.popleft()
             self._take(data, right, now)
 
-    def on_sent(self, sender: SenderFlow, now: int) -> None:
-        """Only arrivals move a ring; what waits for room the sender posts by itself."""
-
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
         data = receiver.content(number)
         if self._arrived == self.messages:  # of the next step
@@ -123,8 +117,10 @@ class RingAllReduce:
 
 
 class AllToAll:
-    """Every rank sends a part to every other, its successor first, then the one after that: at any time each rank sends to few
-    others and few send to it. At most `depth` parts of a step are under way from one rank. Parts are content like a stream's.
+    """Every rank sends a part to every other, all of them at once, its successor's first. Parts are content like a stream's.
+
+    One peer after the other would need less room in the fabric as long as all ranks keep step; as soon as two of them send to
+    the same third its ports get twice what they can carry. All at once, every port has its rate on average at any skew.
     """
 
     def __init__(self, senders: Sequence[SenderFlow], receivers: Sequence[ReceiverFlow], content: Content) -> None:
@@ -132,10 +128,7 @@ class AllToAll:
         self._senders = senders
         self._receivers = receivers
         self._content = content
-        self._depth = senders[0].flow.depth
         self._step = -1
-        self._posted = len(senders)  # of this step
-        self._complete = len(senders)
         self._arrived: dict[int, int] = {}  # parts of each step that is not over
         self._wrong: set[int] = set()  # steps with a wrong part
 
@@ -143,14 +136,8 @@ class AllToAll:
         self._arrived.pop(self._step, None)
         self._wrong.discard(self._step)
         self._step = step
-        self._posted = self._complete = 0
-        self._post(now)
-
-    def on_sent(self, sender: SenderFlow, now: int) -> None:
-        # The last parts of the step before may complete after this one has begun: what they wrote is not to be waited for.
-        if sender.completed == self._step + 1:
-            self._complete += 1
-            self._post(now)
+        for sender in self._senders:
+            sender.send(self._content.slice(sender.flow.flow, step, sender.flow.message), now)
 
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
         del receiver, now
@@ -160,14 +147,9 @@ class AllToAll:
 
     @property
     def done(self) -> bool:
-        return self._posted == len(self._senders) and self._arrived.get(self._step, 0) == len(self._receivers)
+        arrived = self._arrived.get(self._step, 0) == len(self._receivers)
+        return arrived and all(sender.all_posted for sender in self._senders)
 
     @property
     def right(self) -> bool:
         return self._step not in self._wrong
-
-    def _post(self, now: int) -> None:
-        while self._posted < len(self._senders) and self._posted - self._complete < self._depth:
-            sender = self._senders[self._posted]
-            sender.send(self._content.slice(sender.flow.flow, self._step, sender.flow.message), now)
-            self._posted += 1
