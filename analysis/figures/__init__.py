@@ -15,14 +15,19 @@ __all__ = ["Drawn", "draw_all", "write_all"]
 
 def draw_all(seen: View) -> list[Drawn]:
     """Write every figure that applies into `figures/` of the results folder, replacing what was there."""
-    from analysis.figures import delay, ev_states, goodput, planes, ports, recovery
+    from analysis.figures import delay, ev_states, goodput, planes, ports, recovery, steps
 
     folder = seen.run.path / "figures"
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
         if old.suffix in {".png", ".svg", ".csv"}:
             old.unlink()
-    drawn: list[Drawn | None] = [goodput.draw(seen, folder), *recovery.draw_all(seen, folder), ev_states.draw(seen, folder)]
+    drawn: list[Drawn | None] = [
+        steps.draw(seen, folder),
+        goodput.draw(seen, folder),
+        *recovery.draw_all(seen, folder),
+        ev_states.draw(seen, folder),
+    ]
     drawn += [planes.draw(seen, folder), delay.draw(seen, folder), ports.draw(seen, folder)]
     return [figure for figure in drawn if figure is not None]
 
