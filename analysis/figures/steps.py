@@ -38,7 +38,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         over_time.set_ylabel("step (ms)")
         over_time.set_ylim(bottom=0)
         style.legend_above(over_time, loc="lower left", bbox_to_anchor=(0.0, 1.09))
-        style.shade_faults(over_time, view, label=True)
+        style.shade_faults(over_time, view, label=len(view.faults) <= 2)  # half a page wide
         style.time_axis(over_time, view)
         spread.set_xlabel("step (ms)")
         spread.set_ylabel("share of steps")

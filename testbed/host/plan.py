@@ -75,7 +75,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out."""
+    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out.
+
+    `trace`: every decision of the transport is recorded too.
+    """
 
     host: str
     index: int
@@ -90,6 +93,7 @@ class HostPlan:
     peers: tuple[Peer, ...]
     flows: tuple[Flow, ...]
     jobs: tuple[Job, ...]
+    trace: bool = False
 
     @property
     def payload(self) -> int:
@@ -141,6 +145,7 @@ def parse(raw: Mapping[str, Any]) -> HostPlan:
         peers=tuple(_peer(peer) for peer in raw["peers"]),
         flows=flows,
         jobs=tuple(_job(job) for job in raw["jobs"]),
+        trace=raw.get("trace", False),
     )
 
 
