@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -16,7 +14,7 @@ from testbed.model.jobs import alone_ns
 NAME = "steps"
 
 
-def draw(view: View, folder: Path) -> style.Drawn | None:
+def draw(view: View, target: style.Target) -> style.Drawn | None:
     jobs = in_window(view)
     if not jobs:
         return None
@@ -43,7 +41,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         spread.set_xlabel("step (ms)")
         spread.set_ylabel("share of steps")
         spread.set_ylim(0, 1.02)
-        style.save(figure, folder, NAME, pd.concat(rows, ignore_index=True))
+        style.save(figure, target, NAME, pd.concat(rows, ignore_index=True))
     return style.Drawn(
         NAME,
         "Step times",
