@@ -12,7 +12,7 @@ _KEYS = "topology"
 # The runner holds a namespace per node and a channel per host; while the fabric comes up two queue descriptors per host, while
 # it is verified a socket per host. The rest: files, pipes, the program, the selector.
 _PER_NODE, _PER_HOST, _OTHER = 1, 3, 64
-# Up, 1,024 links on 192 nodes took 0.39 MB of kernel memory a link, 4,096 on 512 nodes 0.31 MB; a host process is 25 MB at most.
+# Up, 1,024 links on 192 nodes took 0.39 MB of kernel memory a link, 4,096 on 512 nodes 0.31 MB. A host takes 25 MB at most.
 _LINK_BYTES, _HOST_BYTES = 400_000, 25 << 20
 
 
