@@ -54,9 +54,17 @@ def ideal(
     end_ns: int,
     mode: Mode,
     allowed: Sequence[Collection[int] | None] | None = None,
+    done_ns: Sequence[int] | None = None,
 ) -> Ideal:
-    """Rates from `t0_ns` to `end_ns`. `allowed`: the EVs of each flow where not all are open to it."""
-    spans = [(t0_ns + flow.start_ns, end_ns if flow.stop_ns is None else min(end_ns, t0_ns + flow.stop_ns)) for flow in flows]
+    """Rates from `t0_ns` to `end_ns`. `allowed`: the EVs of each flow where not all are open to it.
+
+    A flow's `stop` ends its posting, not its traffic: it has bytes to send until the last message that it had posted is
+    complete, at `done_ns` (per flow; None: at its stop).
+    """
+    spans = []
+    for index, flow in enumerate(flows):
+        stop = end_ns if flow.stop_ns is None else t0_ns + flow.stop_ns
+        spans.append((t0_ns + flow.start_ns, min(end_ns, max(stop, done_ns[index] if done_ns else stop))))
     moments = {t0_ns, end_ns}
     moments.update(moment for span in spans for moment in span)
     for fault in faults:

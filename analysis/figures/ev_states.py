@@ -62,8 +62,8 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     )
     if watched:
         caption += (
-            " Below, the state that each sender held for its EVs over the faulty links: a path leaves use (red) soon after its "
-            "first loss, and comes back by itself some time after the link does."
+            " Below, the state that each sender held for its EVs over the faulty links: while one is ASSUMED_BAD (red) no data "
+            "is sent on it, only probes; answered probes make it GOOD again."
         )
     alt = "Heat map of packets sent per path over time with losses marked, and EV states of affected paths."
     return style.Drawn(NAME, "Paths in use and EV states", caption, alt)

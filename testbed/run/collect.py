@@ -28,6 +28,7 @@ MAKERS: dict[str, Callable[[tables.Source], pd.DataFrame]] = {
 
 def collect(folder: ResultsFolder, scenario: Scenario, topology: Topology, connections: list[tables.Connection]) -> None:
     """Write every table, then drop the raw files. RunError when the disk is full; no half-written table is left then."""
+    folder.free_room()
     source = tables.Source(folder.raw, topology, connections, _least_delay_ns(scenario), os.cpu_count() or 1)
     for table in TABLES:
         _write(folder, table, MAKERS[table.name](source))
