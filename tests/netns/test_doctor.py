@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from testbed.fabric import doctor, srv6
+from testbed.model import transport
 from testbed.model.scenario import (
     LinkSpec,
     MeasureSpec,
     Routing,
     Scenario,
     TopologySpec,
-    TransportKind,
-    TransportSpec,
 )
 from tests.netns import kit
 
@@ -31,7 +30,7 @@ SCENARIO = Scenario(
     links=LinkSpec(10**6, 10**6, (10**6,), 4500, 24),
     switch=kit.switch(),
     routing=Routing.SRV6,
-    transport=TransportSpec(TransportKind.MRC, 4096, 1, 128, 0, "mrc", "fixed", 0, 16384, True, True),
+    transport=transport.default(),
     workload=(),
     faults=(),
     measure=MeasureSpec(0, 10**9, 10**8, 10**9),
