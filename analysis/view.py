@@ -13,6 +13,7 @@ from analysis.coverage import Coverage, coverage
 from analysis.ideal import Ideal, ideal, tied_to
 from analysis.packets import Packets, packets
 from analysis.results import Run
+from analysis.steps import over
 from testbed.model import timing
 from testbed.model.flows import Flow, flows
 from testbed.model.framing import charged_bytes
@@ -79,6 +80,7 @@ def view(run: Run) -> View:
     window = run.manifest.get("window_ns") or [t0 + measure.warmup_ns, t0 + measure.duration_ns]
     start, end = int(window[0]), int(window[1])
     happened = confirmed(run, topology, t0)
+    ended = over(run, scenario)
     sent = packets(run, topology, every)
     done = _done(run, every, end)
     tied = tied_to(scenario, topology, every, [{p.ev for p in sent.paths if p.flow == at} for at in range(len(every))])
@@ -92,9 +94,9 @@ def view(run: Run) -> View:
         rtt_base_ns=int(run.manifest.get("rtt_base_ns") or timing.rtt_base_ns(scenario)),
         frame_bytes=charged_bytes(scenario.transport.payload, scenario.links.overhead_bytes),
         faults=happened,
-        ideal=ideal(scenario, topology, every, happened, t0, end, "free", done_ns=done),
-        ideal_equal=ideal(scenario, topology, every, happened, t0, end, "equal_planes", done_ns=done),
-        ideal_transport=ideal(scenario, topology, every, happened, t0, end, "free", tied, done) if tied else None,
+        ideal=ideal(scenario, topology, every, happened, t0, end, "free", ended, done_ns=done),
+        ideal_equal=ideal(scenario, topology, every, happened, t0, end, "equal_planes", ended, done_ns=done),
+        ideal_transport=ideal(scenario, topology, every, happened, t0, end, "free", ended, tied, done) if tied else None,
         coverage=coverage(run, topology.hosts),
         packets=sent,
     )

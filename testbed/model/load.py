@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Problem, ScenarioError
-from testbed.model import checks, fields, framing, schema, traffic, transport
+from testbed.model import checks, fields, framing, schema, traffic, transport, workloads
 from testbed.model import tree as t
 from testbed.model.dump import dump
 from testbed.model.fields import Key, Problems, Reader, Values
@@ -127,7 +127,7 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
 
     def workload(tree: t.Tree, path: str) -> list[WorkloadSpec | None]:
         hosts = done["topology"].hosts if "topology" in done else None
-        found = fields.items(tree, path, lambda item, here: traffic.workload(item, here, problems, hosts), problems)
+        found = fields.items(tree, path, lambda item, here: workloads.workload(item, here, problems, hosts), problems)
         if not found:
             raise fields.Refused("no workload: nothing would be sent")
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.model import evs, fluid, framing, timing, units
+from testbed.model import evs, framing, jobs, timing, units
 from testbed.model.faults import PlannedFault, resolve
 from testbed.model.flows import Flow, flows
 from testbed.model.paths import Path
@@ -36,10 +36,7 @@ class Prediction:
 def predict(scenario: Scenario, topology: Topology) -> Prediction:
     """The fluid ideal of all flows at once, as packets."""
     transport = scenario.transport
-    demands = tuple((flow.source, flow.target) for flow in flows(scenario, topology))
-    rates = fluid.ideal_rates(
-        topology, scenario.links, demands, (), payload=transport.payload, header_bytes=framing.HEADER_BYTES
-    )
+    rates = jobs.ideal_rates(scenario, topology, flows(scenario, topology))
     bytes_per_s = sum(rates) / 8
     data = bytes_per_s / transport.payload
     return Prediction(

@@ -20,6 +20,7 @@ from testbed.run.trace import trace
 MAKERS: dict[str, Callable[[tables.Source], pd.DataFrame]] = {
     "packets": tables.packets,
     "messages": tables.messages,
+    "steps": tables.steps,
     "events": tables.events,
     "samples": tables.samples,
     "ports": tables.ports,
