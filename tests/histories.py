@@ -1,4 +1,4 @@
-"""`python -m tests.histories [COUNT]`: many histories of the hostile network (unit/mrc/test_hostile.py), compiled, on every core.
+"""`python -m tests.histories [COUNT]`: many histories of unit/test_hostile.py, on the compiled transport and on every core.
 
 Batches of 1,000, each with a seed of its own, so that memory stays small and a failing batch can be run again alone:
 `python -m tests.histories 1000 SEED`.
@@ -21,7 +21,7 @@ import sys
 from testbed.host import compiled
 compiled.use({{}})
 import pytest
-options = ["-q", "-p", "no:cacheprovider", "-o", "timeout=0", "{ROOT}/tests/unit/mrc/test_hostile.py"]
+options = ["-q", "-p", "no:cacheprovider", "-o", "timeout=0", "{ROOT}/tests/unit/test_hostile.py"]
 sys.exit(pytest.main(options))
 """
 
