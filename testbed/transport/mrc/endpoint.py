@@ -23,7 +23,7 @@ from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
 from testbed.transport.mrc.requester import Datagram, Requester
 from testbed.transport.mrc.responder import Responder
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.windows import CONTROLLERS
 
 _FIRST_QP = 16
 _PROBES_REMEMBERED = 64
@@ -66,7 +66,7 @@ class Endpoint:
             rng=core.rng,
             on_state=lambda now, path, before, after, cause: self._state_changed(index, now, path, before, after, cause),
         )
-        core.peers[inner] = Peer(index, link, known, FixedWindow(self.config.window_bytes))
+        core.peers[inner] = Peer(index, link, known, CONTROLLERS[self.config.cc](self.config))
 
     def create_qp(self, peer_index: int) -> QueuePair:
         """A QP towards a known peer, in INIT; its number and first PSN are to be told to the other side."""

@@ -151,6 +151,8 @@ class Inbound:
         last_hop = dscp == Dscp.TRIMMED_LASTHOP
         psn = expand(bth.psn, responder.window.cack + 1)
         reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
+        if last_hop:
+            self._core.backpressure.trimmed(now)
         self._core.send_nack(qp, responder, reason, Trigger(psn, ev, timestamp), now)
         flags = RECEIVED_TRIMMED | (RECEIVED_TRIMMED_LASTHOP if last_hop else 0)
         self._core.recorder.received(now, qp.number, bth.psn, ev, 0, flags, ev >> EV_LABEL_SHIFT)
@@ -162,7 +164,7 @@ class Inbound:
         qp, _ = found
         core, requester = self._core, qp.requester
         seth = Seth.unpack(packet, BODY_OFFSET)
-        received = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size).received_bytes
+        state = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size)
         cack = expand(seth.cack_psn, requester.cack)
         if cack >= requester.next_psn:
             core.counters["dropped_bad_sack"] += 1
@@ -170,7 +172,18 @@ class Inbound:
         probe = qp.probe_ids.pop(seth.ack_psn_offset, None) if seth.probe_reply else None
         ack_psn = None if seth.probe_reply else cack + seth.ack_psn_offset
         marked = seth.mark == SackMark.SKIP_ONCE
-        sack = Acknowledgement(cack, cack + seth.sack_offset, seth.bitmap, ack_psn, marked, received, seth.mpr, probe)
+        sack = Acknowledgement(
+            cack,
+            cack + seth.sack_offset,
+            seth.bitmap,
+            ack_psn,
+            marked,
+            state.received_bytes,
+            seth.mpr,
+            probe,
+            state.rcv_cwnd_pen,
+            state.restore_cwnd,
+        )
         requester.acknowledged(sack, now)
         self._complete(qp, now)
         if seth.mark and (path := qp.peer.paths.by_ev.get(seth.entropy)) is not None:

@@ -12,7 +12,7 @@ from testbed.transport.mrc.packets import Link
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.window import Window
 
 
 class QpState(Enum):
@@ -43,7 +43,7 @@ class Peer:
 
     __slots__ = ("index", "inner", "link", "paths", "qps", "window")
 
-    def __init__(self, index: int, link: Link, paths: PathSet, window: FixedWindow) -> None:
+    def __init__(self, index: int, link: Link, paths: PathSet, window: Window) -> None:
         self.index = index
         self.inner = link.target
         self.link = link

@@ -18,7 +18,7 @@ from testbed.transport.mrc.paths import Destination, Path, PathSet
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.receive_window import SACK_BITS
 from testbed.transport.mrc.timing import ReorderWindow, RetransmissionTimer
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.window import Window
 
 _RECEIVED_MASK = (1 << 24) - 1
 MOST_PASSED_OVER = 4  # suspected paths in a row, before the rotation's own choice is taken after all
@@ -83,6 +83,8 @@ class Acknowledgement(NamedTuple):
     received: int  # CC_STATE's count, which orders SACKs
     mpr: int  # the responder's window in units of 128 PSNs; 0: unchanged
     probe: tuple[int, Path] | None  # the probe's departure time and path
+    penalty: int = 0  # what the responder asks of the window, 0 to 127
+    restore: bool = False  # and whether the window before is to be restored afterwards
 
 
 class Requester:
@@ -95,7 +97,7 @@ class Requester:
         *,
         link: Link,
         paths: PathSet,
-        window: FixedWindow,
+        window: Window,
         payload: int,
         limits: QpLimits,
         rtt_base_ns: int,
@@ -268,8 +270,9 @@ class Requester:
         outstanding = self.outstanding
         touched: set[Path] = set()
         progress = False
+        delay = -1
         if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and packet.earlier is None:
-            self._sample(packet.path, now - packet.sent)
+            delay = self._sample(packet.path, now - packet.sent)
         if cack > self.cack:
             for psn in range(self.cack + 1, cack + 1):
                 progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
@@ -287,6 +290,7 @@ class Requester:
             self._path_acked[path] = max(self._path_acked[path], sent)
             touched.add(path)
             progress = True
+        self.window.feedback(marked=marked, delay_ns=delay, penalty=sack.penalty, restore=sack.restore, now=now)
         if progress:
             self.timer.progress(now)
         if outstanding and fresh:
@@ -358,7 +362,10 @@ class Requester:
         if packet is self._asked:
             self.timer.answered()
         del self.outstanding[packet.psn]
-        self.window.lost(packet.size)
+        if fate is Fate.TRIMMED:
+            self.window.trimmed(packet.size, now)
+        else:
+            self.window.lost(packet.size, now)
         self.lost[packet.psn] = packet
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
@@ -422,7 +429,7 @@ class Requester:
         """The QP is in error: forget all that was posted. What is out is recorded, its fate unknown."""
         self.flush()
         for packet in self.outstanding.values():
-            self.window.lost(packet.size)
+            self.window.lost(packet.size, 0)
         for kept in (self.outstanding, self.lost, self._holes, self._pending, self._unfinished):
             kept.clear()
 
@@ -431,11 +438,13 @@ class Requester:
         for packet in self.outstanding.values():
             self._record(packet, 0, Fate.UNKNOWN, LossReason.NONE, False)
 
-    def _sample(self, path: Path, rtt: int) -> None:
+    def _sample(self, path: Path, rtt: int) -> int:
+        """Take one round trip of `path`; returns what it spent in queues, in ns."""
         path.sample(rtt - self._rtt_base_ns)
         plane = path.plane
         old = self.rtt_ns[plane]
         self.rtt_ns[plane] = rtt if not old else old + (rtt - old >> 3)
+        return max(0, rtt - self._rtt_base_ns)
 
     def _record(self, packet: SentPacket, now: int, fate: Fate, reason: LossReason, marked: bool) -> None:
         self._recorder.packet(
