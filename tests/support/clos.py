@@ -15,7 +15,7 @@ from typing import Any
 
 from testbed.transport.mrc import Endpoint, EndpointConfig, PortConfig, WriteComplete
 from testbed.transport.mrc.codepoints import ECN_CE, Dscp
-from testbed.transport.mrc.requester import Datagram
+from testbed.transport.mrc.packets import Datagram
 from tests.support.virtual import MS, Log, inner
 
 S = 1000 * MS

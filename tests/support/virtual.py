@@ -21,8 +21,7 @@ from testbed.transport.mrc import (
     WriteComplete,
 )
 from testbed.transport.mrc.codepoints import ECN_CE, Dscp, Opcode
-from testbed.transport.mrc.packets import BTH_OFFSET
-from testbed.transport.mrc.requester import Datagram
+from testbed.transport.mrc.packets import BTH_OFFSET, Datagram
 
 MS = 1_000_000
 TRIM_INNER = 128 - 14 - 40  # what a 128-byte trim leaves of the inner packet

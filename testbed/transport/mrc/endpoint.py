@@ -16,12 +16,12 @@ from testbed.transport.mrc.events import Event, Recorder
 from testbed.transport.mrc.headers import Peth
 from testbed.transport.mrc.inbound import Inbound
 from testbed.transport.mrc.memory import MemoryRegion
-from testbed.transport.mrc.packets import Link, control, timestamp16
+from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.probes import INTERVAL_RTTS
 from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
-from testbed.transport.mrc.requester import Datagram, Requester
+from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
 from testbed.transport.mrc.windows import CONTROLLERS
 
@@ -229,7 +229,7 @@ class Endpoint:
         return core.counters | {
             "packets_sent": sum(requester.packets_sent for requester in requesters),
             "retransmissions": sum(requester.retransmissions for requester in requesters),
-            "spurious": sum(requester.reorder.count for requester in requesters),
+            "spurious": sum(requester.losses.reorder.count for requester in requesters),
             "evs_retired": sum(paths.retired for paths in sets),
             "evs_restored": sum(paths.restored for paths in sets),
             "evs_skipped": sum(paths.skipped for paths in sets),

@@ -1,90 +1,27 @@
-"""The sending half of a QP: segments WRITEs, remembers what is out, judges losses, retransmits, and completes in order.
+"""The sending half of a QP: segments WRITEs, remembers what is out, retransmits, and completes in order.
 
-Loss is declared by evidence (DESIGN section 6): a later packet of the same path has been acknowledged, or one sent `reo_wnd` or
-later on any path has, or a reliability probe came back without it; by time alone only at the retransmission timeout.
+What is lost, loss.py judges by evidence; by time alone only the retransmission timeout does.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import NamedTuple
 
-from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, Opcode
+from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, NackReason, Opcode
 from testbed.transport.mrc.config import MPR_UNIT, QpLimits
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
-from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Buffers, Link, data
-from testbed.transport.mrc.paths import Destination, Path, PathSet
+from testbed.transport.mrc.loss import LossJudge
+from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Datagram, Link, data, write_opcode
+from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.receive_window import SACK_BITS
-from testbed.transport.mrc.timing import ReorderWindow, RetransmissionTimer
+from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket
+from testbed.transport.mrc.timing import RetransmissionTimer
 from testbed.transport.mrc.window import Window
 
 _RECEIVED_MASK = (1 << 24) - 1
 MOST_PASSED_OVER = 4  # suspected paths in a row, before the rotation's own choice is taken after all
-Datagram = tuple[Destination, int, Buffers]
-
-
-class Message:
-    """One posted WRITE. `last_psn` is known once its last packet has been sent."""
-
-    __slots__ = ("address", "data", "immediate", "last_psn", "length", "msn", "rkey", "rqmsn", "sent", "wr_id")
-
-    def __init__(
-        self, wr_id: int, data: memoryview, address: int, rkey: int, immediate: int | None, msn: int, rqmsn: int
-    ) -> None:
-        self.wr_id = wr_id
-        self.data = data
-        self.length = len(data)
-        self.address = address
-        self.rkey = rkey
-        self.immediate = immediate
-        self.msn = msn
-        self.rqmsn = rqmsn
-        self.sent = 0
-        self.last_psn = -1
-
-
-class SentPacket:
-    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost."""
-
-    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size")
-
-    def __init__(
-        self,
-        psn: int,
-        message: Message,
-        offset: int,
-        size: int,
-        opcode: Opcode,
-        path: Path,
-        sent: int,
-        earlier: SentPacket | None,
-    ) -> None:
-        self.psn = psn
-        self.message = message
-        self.offset = offset
-        self.size = size
-        self.opcode = opcode
-        self.path = path
-        self.sent = sent
-        self.earlier = earlier
-        self.outstanding = True
-
-
-class Acknowledgement(NamedTuple):
-    """A SACK, its PSNs expanded. Bit i of `bits` is PSN base + i; PSNs up to `cack` have all arrived."""
-
-    cack: int
-    base: int
-    bits: int
-    ack_psn: int | None  # the packet that caused it; None when a probe did
-    marked: bool  # that packet's forward path was ECN-marked
-    received: int  # CC_STATE's count, which orders SACKs
-    mpr: int  # the responder's window in units of 128 PSNs; 0: unchanged
-    probe: tuple[int, Path] | None  # the probe's departure time and path
-    penalty: int = 0  # what the responder asks of the window, 0 to 127
-    restore: bool = False  # and whether the window before is to be restored afterwards
 
 
 class Requester:
@@ -112,7 +49,7 @@ class Requester:
         self.outstanding: dict[int, SentPacket] = {}  # in order of sending
         self.lost: dict[int, SentPacket] = {}  # declared lost, not yet sent again
         self.timer = RetransmissionTimer(rtt_base_ns, limits)
-        self.reorder = ReorderWindow(rtt_base_ns)
+        self.losses = LossJudge(paths.all, rtt_base_ns)
         self.sent_bytes: dict[int, int] = dict.fromkeys((plane.number for plane in paths.planes), 0)  # payload, by plane
         self.rtt_ns: dict[int, int] = dict.fromkeys(self.sent_bytes, 0)  # smoothed, by plane
         self.packets_sent = 0
@@ -132,9 +69,6 @@ class Requester:
         self._executed = 0  # messages that the responder's transport ACK has confirmed
         self._asked: SentPacket | None = None  # the latest packet that is owed a SACK of its own
         self._received = 0  # the newest SACK's count of received bytes: an older SACK overtaken on another path judges nothing
-        self._latest_acked = -1  # departure time of the latest packet known to have arrived
-        self._in_flight: dict[Path, deque[SentPacket]] = {path: deque() for path in paths.all}
-        self._path_acked: dict[Path, int] = dict.fromkeys(paths.all, -1)
 
     # Sending
 
@@ -169,20 +103,13 @@ class Requester:
         ones have arrived elsewhere, though not by enough to call it lost. That costs nothing and spares a dead path a packet.
         """
         first = path = self.paths.next(now)
+        react = self.paths.policy.react
         avoid = self.lost[self._holes[0]].path if self._holes else None
         for _ in range(MOST_PASSED_OVER):
-            if path is None or not (path is avoid or self._suspects(path)):
+            if path is None or not (path is avoid or (react and self.losses.suspects(path))):
                 return path or first
             path = self.paths.next(now)
         return first
-
-    def _suspects(self, path: Path) -> bool:
-        if not self.paths.policy.react:
-            return False
-        queue = self._in_flight[path]
-        while queue and not queue[0].outstanding:
-            queue.popleft()
-        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest_acked
 
     def send(self, path: Path, now: int) -> Datagram:
         """Send one packet on `path`: the oldest hole, else the next of the oldest message. Only after `may_send`."""
@@ -200,7 +127,7 @@ class Requester:
         if last:
             message.last_psn = psn
             self._pending.popleft()
-        return self._emit(psn, message, offset, size, _opcode(offset == 0, last, message.immediate), path, now, last, None)
+        return self._emit(psn, message, offset, size, write_opcode(offset == 0, last, message.immediate), path, now, last, None)
 
     def _retransmit(self, path: Path, now: int) -> Datagram:
         psn = heappop(self._holes)
@@ -226,7 +153,7 @@ class Requester:
         control = RETRANSMISSION if earlier is not None else 0
         if last or not window.has_room(self._payload) or self.next_psn > self.cack + self._mpr_psns:
             control |= ACK_REQUEST  # the window is exhausted, or nothing may follow that would bring a SACK
-        immediate = message.immediate if opcode in _WITH_IMMEDIATE else None
+        immediate = message.immediate if opcode in WITH_IMMEDIATE else None
         buffers, inner = data(
             self._link,
             path,
@@ -251,7 +178,7 @@ class Requester:
         if control:  # an acknowledgement request, or a retransmission, which is answered at once too
             self._asked = packet
             self.timer.asked(sent)
-        self._in_flight[path].append(packet)
+        self.losses.sent(packet)
         self.packets_sent += 1
         self.sent_bytes[path.plane] += size
         return path.destination, TCLASS_DATA if earlier is None else TCLASS_RETRANSMISSION, buffers
@@ -271,11 +198,11 @@ class Requester:
         touched: set[Path] = set()
         progress = False
         delay = -1
-        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and packet.earlier is None:
+        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and sack.ev == packet.path.ev:
             delay = self._sample(packet.path, now - packet.sent)
         if cack > self.cack:
             for psn in range(self.cack + 1, cack + 1):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
             self.cack = cack
         remaining = bits
         while remaining:
@@ -283,12 +210,10 @@ class Requester:
             remaining ^= low
             psn = base + low.bit_length() - 1
             if psn > cack and (psn in outstanding or psn in self.lost):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
         if probe is not None:
             sent, path = probe
-            self._latest_acked = max(self._latest_acked, sent)
-            self._path_acked[path] = max(self._path_acked[path], sent)
-            touched.add(path)
+            self.losses.probe_answered(path, sent, touched)
             progress = True
         self.window.feedback(marked=marked, delay_ns=delay, penalty=sack.penalty, restore=sack.restore, now=now)
         if progress:
@@ -298,14 +223,14 @@ class Requester:
         if not outstanding and self._unfinished:
             self._await_execution(now)
 
-    def _arrived(self, psn: int, marked: bool, touched: set[Path], now: int) -> bool:
+    def _arrived(self, psn: int, sack: Acknowledgement, touched: set[Path], now: int) -> bool:
         packet = self.outstanding.pop(psn, None)
         if packet is None:
             early = self.lost.pop(psn, None)
             if early is not None:  # declared lost, but it was only late
                 self._holes.remove(psn)
                 self._holes.sort()
-                self._was_late(early, now)
+                self.losses.was_late(early, now)
                 return True
             return False
         packet.outstanding = False
@@ -313,44 +238,23 @@ class Requester:
             self.timer.answered()
         self.window.acknowledged(packet.size)
         path = packet.path
+        caused = psn == sack.ack_psn
+        marked = caused and sack.marked
         self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
-        if packet.earlier is not None and self.reorder.too_soon(now - packet.sent):
-            self._was_late(packet.earlier, now)  # this transmission says nothing of its path
+        earlier = packet.earlier
+        if earlier is not None and not earlier.refused and not (caused and sack.ev == path.ev):
+            # Either transmission may be the one that arrived, so it says nothing of this one's path.
+            if self.losses.reorder.too_soon(now - packet.sent) or (caused and sack.ev == earlier.path.ev):
+                self.losses.was_late(earlier, now)
             return True
-        self._latest_acked = max(self._latest_acked, packet.sent)
-        self._path_acked[path] = max(self._path_acked[path], packet.sent)
-        touched.add(path)
+        self.losses.arrived(packet, touched)
         self.paths.policy.acknowledged(path, marked=marked)
         return True
 
-    def _was_late(self, packet: SentPacket, now: int) -> None:
-        """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
-        self.reorder.spurious(now)
-        packet.path.sample(now - packet.sent - self._rtt_base_ns)
-
     def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
-        """Find the packets this SACK proves lost. It speaks only of the PSNs its bitmap covers."""
-        end = base + SACK_BITS
-        known = max(self.cack + 1, base)
-        found: list[tuple[SentPacket, LossReason]] = []
-        for path in touched:
-            queue = self._in_flight[path]
-            acked = self._path_acked[path]
-            while queue and (not queue[0].outstanding or queue[0].sent < acked):
-                packet = queue[0]
-                if packet.outstanding:
-                    if not known <= packet.psn < end:
-                        break
-                    found.append((packet, LossReason.LATER_SAME_PATH))
-                    packet.outstanding = False
-                queue.popleft()
-        threshold = self._latest_acked - self.reorder.value(now)
-        for packet in self.outstanding.values():
-            if packet.sent > threshold:
-                break
-            if packet.outstanding and packet.sent + packet.path.extra_ns <= threshold and known <= packet.psn < end:
-                found.append((packet, reason))
-        for packet, why in found:
+        """Act on what a SACK proves lost. It speaks only of the PSNs its bitmap covers."""
+        first = max(self.cack + 1, base)
+        for packet, why in self.losses.verdicts(self.outstanding, touched, first, base + SACK_BITS, reason, now):
             self._lose(packet, why, now)
 
     def _lose(self, packet: SentPacket, reason: LossReason, now: int) -> None:
@@ -370,12 +274,16 @@ class Requester:
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
 
-    def refused(self, psn: int, ev: int, now: int, *, trimmed: bool) -> bool:
+    def refused(self, psn: int, ev: int, reason: int, now: int) -> bool:
         """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""
         packet = self.outstanding.get(psn)
         if packet is None or packet.path.ev != ev:
             return False
         self.timer.progress(now)
+        packet.refused = True
+        if reason == NackReason.TRIMMED_LASTHOP:
+            self.losses.last_hop_full(packet)
+        trimmed = reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
         self._requeue(packet, Fate.TRIMMED if trimmed else Fate.REFUSED, LossReason.NONE, now)
         return True
 
@@ -440,7 +348,7 @@ class Requester:
 
     def _sample(self, path: Path, rtt: int) -> int:
         """Take one round trip of `path`; returns what it spent in queues, in ns."""
-        path.sample(rtt - self._rtt_base_ns)
+        self.losses.sampled(path, rtt - self._rtt_base_ns)
         plane = path.plane
         old = self.rtt_ns[plane]
         self.rtt_ns[plane] = rtt if not old else old + (rtt - old >> 3)
@@ -459,14 +367,3 @@ class Requester:
             reason,
             marked,
         )
-
-
-_WITH_IMMEDIATE = frozenset({Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM})
-
-
-def _opcode(first: bool, last: bool, immediate: int | None) -> Opcode:
-    if first and last:
-        return Opcode.WRITE_ONLY if immediate is None else Opcode.WRITE_ONLY_IMM
-    if last:
-        return Opcode.WRITE_LAST if immediate is None else Opcode.WRITE_LAST_IMM
-    return Opcode.WRITE_FIRST if first else Opcode.WRITE_MIDDLE
