@@ -54,7 +54,7 @@ class Frame:
 
 
 class Port:
-    """One port: a virtual queue that decides, two strict bands that wait."""
+    """One port: a virtual queue that decides, two strict bands that wait, a token bucket that lets a lone frame pass at once."""
 
     def __init__(self, clos: Clos, rate_bps: int, *, trim: float | None, ecn: bool, last_hop: bool) -> None:
         self._clos = clos
@@ -64,6 +64,8 @@ class Port:
         self._last_hop = last_hop
         self._bands: tuple[deque[Frame], deque[Frame]] = (deque(), deque())
         self._busy = False
+        self._tokens = float(clos.burst)
+        self._refilled = 0
         self._virtual = 0.0  # bytes waiting, as of `_since`
         self._since = 0
         self.whole_bytes = 0
@@ -100,7 +102,11 @@ class Port:
         self._busy = bool(band)
         if band:
             frame = band.popleft()
-            self._clos.at(self._clos.now + int(frame.charged * self._byte_ns), self._sent, frame)
+            clos = self._clos
+            self._tokens = min(clos.burst, self._tokens + (clos.now - self._refilled) / self._byte_ns)
+            self._refilled = clos.now
+            self._tokens -= frame.charged
+            clos.at(clos.now + max(0, int(-self._tokens * self._byte_ns)), self._sent, frame)
 
     def _sent(self, frame: Frame) -> None:
         if frame.tclass >> 2 not in CONTROL:
@@ -148,16 +154,18 @@ class Clos:
             rtt_base_ns=2 * delay_ns,
             probes=True,
             reshuffle=True,
-            ports=tuple(PortConfig(plane, rate_bps) for plane in range(planes)),
+            ports=(),
             overhead_bytes=OVERHEAD,
             bdp_bytes=1,
         )
         base = replace(base, **config)
         self.payload = base.payload
         self.frame = base.payload + HEADERS + OVERHEAD
+        self.burst = self.frame * 3 // 2
         self.bdp_frames = planes * rate_bps * 2 * delay_ns / S / (8 * self.frame)
         base = replace(
             base,
+            ports=tuple(PortConfig(plane, rate_bps, self.burst) for plane in range(planes)),
             bdp_bytes=round(self.bdp_frames * base.payload),
             window_bytes=base.window_bytes or round(1.5 * self.bdp_frames) * base.payload,
         )

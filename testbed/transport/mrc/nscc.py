@@ -19,7 +19,7 @@ from testbed.transport.mrc.window import Window
 REFERENCE_FRAMES = 36.6  # the round trip of UEC's reference path in 4 KiB frames: 100 Gbit/s x 12 us
 TARGET = 0.75  # target queueing delay, in base round trips; the value for fabrics that trim
 ALPHA = 4.0  # proportional increase, frames per round trip at no delay at all and a target of one base round trip
-FAIR = 5.0  # fair increase, frames per round trip
+FAIR = 2.5  # fair increase, frames per round trip: half of UEC's 5, as last hops do not mark (docs/protocol.md)
 ETA = 0.15  # frames per round trip, whatever else happens
 FAST = 0.25  # share of the acknowledged bytes by which fast increase widens the window
 FAST_BELOW = 12  # fast increase wants delays below a twelfth of a base round trip (UETSIM: 1 us of 12)
