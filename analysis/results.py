@@ -45,7 +45,8 @@ def read(path: Path) -> Run:
     if not path.is_dir():
         raise _refused(path, "no such results folder", "give the folder that holds manifest.json and scenario.yaml")
     if not (path / "scenario.yaml").is_file():
-        raise _refused(path, "not a results folder: it has no scenario.yaml", "give results/<name>/<time>-s<seed>")
+        hint = "give results/<name>/<time>-s<seed>; analysis.load([folder]) reads all runs below a folder"
+        raise _refused(path, "not a results folder: it has no scenario.yaml", hint)
     notes: list[str] = []
     manifest = _manifest(path, notes)
     scenario = load_scenario(path / "scenario.yaml")
@@ -60,6 +61,13 @@ def read(path: Path) -> Run:
     return Run(path, scenario, manifest, **frames, missing=frozenset(missing), notes=tuple(notes))
 
 
+def read_table(path: Path, name: str) -> pd.DataFrame:
+    """One table of a results folder (`packets`, `ports`, ...); empty when it is missing or cut off. KeyError for no table."""
+    table = {table.name: table for table in TABLES}[name]
+    frame = _table(path, table, [])
+    return _frame(table, pa.table({})) if frame is None else frame
+
+
 def _manifest(path: Path, notes: list[str]) -> Mapping[str, Any]:
     file = path / "manifest.json"
     try:
@@ -72,7 +80,7 @@ def _manifest(path: Path, notes: list[str]) -> Mapping[str, Any]:
         return {}
     if not isinstance(manifest, dict):
         raise _refused(file, "the manifest is not a mapping", "")
-    schema = manifest.get("schema", SCHEMA)
+    schema = manifest.get("schema")
     if schema != SCHEMA:
         raise _refused(file, f"schema {schema!r} is not known", f"this version reads schema {SCHEMA}")
     return manifest

@@ -1,4 +1,5 @@
-"""Every Parquet table of a results folder, column by column, with units: the one place that says what is in them.
+"""Every Parquet table of a results folder, column by column, with units; docs/results-format.md repeats it, and a test keeps
+the two equal.
 
 Times are CLOCK_MONOTONIC nanoseconds of one kernel (DESIGN 4.3). A table that is missing loads as empty with these columns.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-SCHEMA = 1  # of a results folder; manifest["schema"], absent in a folder that a killed run left behind
+SCHEMA = 1  # of a results folder; manifest["schema"]; a killed run may leave no manifest
 
 
 class Kind(StrEnum):

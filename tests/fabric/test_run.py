@@ -17,6 +17,7 @@ import pytest
 import analysis
 from analysis.tables import TABLES
 from tests.fabric import inventory
+from tests.support.format_page import keys
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -105,6 +106,8 @@ def test_a_whole_run_leaves_a_results_folder_and_nothing_else(tmp_path: Path) ->
     assert {table.file for table in TABLES} <= names
     assert "raw" not in names
     manifest = json.loads((run.folder / "manifest.json").read_text())
+    assert names <= set(keys("Files")), "docs/results-format.md lists every file"
+    assert set(manifest) == set(keys("manifest.json")), "and every key of the manifest"
     assert manifest["status"] == summary["status"]
     assert manifest["window_ns"][1] - manifest["window_ns"][0] == 4_000_000_000
     assert [entry["plane"] for entry in manifest["rtt_measured"]] == [0, 1, 2, 3]
