@@ -37,6 +37,7 @@ def dump(scenario: Scenario) -> str:
             "active_evs": scenario.transport.active_evs or "all",
             "policy": scenario.transport.policy,
             "cc": scenario.transport.cc,
+            "backpressure": scenario.transport.backpressure,
             "window": window or "auto",
             "sack_bytes": units.format_size(scenario.transport.sack_bytes),
             "probes": scenario.transport.probes,

@@ -78,7 +78,8 @@ class TransportSpec:
     evs: int
     active_evs: int  # 0: all
     policy: str  # mrc | oblivious | single_path
-    cc: str  # fixed
+    cc: str  # fixed | nscc | none
+    backpressure: bool  # the responder asks for smaller windows after trims at its last hop
     window_frames: int  # 0: chosen from the BDP
     sack_bytes: int
     probes: bool

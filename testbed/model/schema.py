@@ -156,7 +156,6 @@ TRANSPORT_LATER = {
     "ev_list": "an explicit EV list",
     "denylist": "the denylist",
     "replacement": "the choice of replacement plane",
-    "backpressure": "responder back-pressure",
 }
 
 
@@ -205,7 +204,8 @@ TRANSPORT = (
     Key("evs", fields.integer(1, 2**16), 128),  # the paper's NICs hold 128 to 256 (mrc-facts 3.5)
     Key("active_evs", _active_evs, 0),
     Key("policy", _policy, "mrc"),
-    Key("cc", fields.choice(("fixed",), ("nscc", "none", "dcqcn", "cubic", "bbr")), "fixed"),
+    Key("cc", fields.choice(("fixed", "nscc", "none"), ("dcqcn", "cubic", "bbr")), "fixed"),
+    Key("backpressure", fields.boolean, True),
     Key("window", _window, _Window()),
     Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
     Key("probes", fields.boolean, True),

@@ -54,7 +54,7 @@ class Frame:
 
 
 class Port:
-    """One port: a virtual queue that decides, two strict bands that wait, a token bucket that lets a lone frame pass at once."""
+    """One port: a virtual queue that decides, two strict bands that wait, a bucket that lets a lone frame pass at once."""
 
     def __init__(self, clos: Clos, rate_bps: int, *, trim: float | None, ecn: bool, last_hop: bool) -> None:
         self._clos = clos

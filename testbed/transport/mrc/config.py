@@ -72,7 +72,7 @@ class EndpointConfig:
     reshuffle: bool
     ports: tuple[PortConfig, ...]
     overhead_bytes: int  # per frame on the wire beyond the frame on the veth
-    bdp_bytes: int
+    bdp_bytes: int = 0  # 0: not known; `cc: nscc` needs it
     cc: str = "fixed"  # a name in windows.CONTROLLERS
     backpressure: bool = True  # as responder: ask for smaller windows when packets were trimmed at the last hop
     active_evs: int = 0  # 0: all of them; the rest of a plane's EVs are its backup

@@ -1,10 +1,10 @@
 """When a packet counts as lost: by evidence, never by time alone (DESIGN section 6; docs/protocol.md, "Loss").
 
 Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on another path, or of a reliability
-probe. Paths of one plane end in the same last hop and queue there together; of another plane's packet it is known how long its
-own plane's queue has been, not how long it has become. So evidence across planes allows for the longest delay seen lately,
-and counts for nothing while the plane's last hop is known to be full. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The
-retransmission timeout is its own affair.
+probe. Paths of one plane end in the same last hop and queue there together. How long another plane's queue has been is known,
+but not how long it has become, so evidence across planes allows for the longest delay seen there lately, and counts for nothing
+while the last hop is known to be full. The requester tells what left and what arrived, and asks for the verdicts of each SACK;
+it alone acts on them. The retransmission timeout is its own affair.
 """
 
 from __future__ import annotations

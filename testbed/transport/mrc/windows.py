@@ -10,6 +10,8 @@ from testbed.transport.mrc.window import FixedWindow, NoWindow, Window
 
 
 def _nscc(config: EndpointConfig) -> Window:
+    if config.bdp_bytes <= 0:
+        raise ValueError("NSCC needs the bandwidth-delay product")
     parameters = NsccParameters.derive(
         mtu=config.payload, base_rtt_ns=config.rtt_base_ns, bdp=config.bdp_bytes, max_window=config.window_bytes
     )
