@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from testbed.transport.mrc import Endpoint, EndpointConfig, PortConfig, WriteComplete
+from testbed.transport.mrc import Endpoint, EndpointConfig, PortConfig, Trace, WriteComplete
 from testbed.transport.mrc.codepoints import ECN_CE, Dscp
 from testbed.transport.mrc.packets import Datagram
-from tests.support.virtual import MS, Log, inner
+from tests.support.virtual import MS, inner
 
 S = 1000 * MS
 HEADERS = 142  # in front of the payload, Ethernet included
@@ -170,7 +170,7 @@ class Clos:
             window_bytes=base.window_bytes or round(1.5 * self.bdp_frames) * base.payload,
         )
         hosts = groups * hosts_per_t0
-        self.logs = [Log() for _ in range(hosts)]
+        self.logs = [Trace() for _ in range(hosts)]
         self.ends = [
             Endpoint(replace(base, host=host, inner=inner(host)), self.logs[host], f"{seed}:{host}") for host in range(hosts)
         ]

@@ -11,56 +11,105 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from testbed.transport.mrc.events import LossReason
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.sent import SentPacket
 from testbed.transport.mrc.timing import ReorderWindow
 
-Verdict = tuple[SentPacket, LossReason]
+PROBED = -1  # instead of a PSN, where the evidence is a probe
 RECENT = 8  # round trips of a plane that are remembered
+
+
+class Verdict(NamedTuple):
+    """`packet` is lost; `proof` is the PSN of the latest arrival that says so, or PROBED."""
+
+    packet: SentPacket
+    reason: LossReason
+    proof: int
+
+
+class _Evidence:
+    """The departure time and PSN of the latest arrival that is known, of one path, one plane or all."""
+
+    __slots__ = ("arrived", "proof")
+
+    def __init__(self) -> None:
+        self.arrived = -1
+        self.proof = PROBED
+
+    def note(self, sent: int, proof: int) -> None:
+        if sent > self.arrived:
+            self.arrived = sent
+            self.proof = proof
+
+
+class _PathEvidence(_Evidence):
+    """One path's, and its packets in order of sending."""
+
+    __slots__ = ("in_flight",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_flight: deque[SentPacket] = deque()
+
+
+class _PlaneEvidence(_Evidence):
+    """One plane's; how much longer than the base its latest round trips took, and until when its last hop counts as full.
+
+    `full`: packets that left by then wait behind a queue which has just been seen to overflow.
+    """
+
+    __slots__ = ("full", "recent")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent: deque[int] = deque([0], RECENT)
+        self.full = -1
 
 
 class LossJudge:
     """The evidence about one QP's outstanding packets. Times are departure times in ns."""
 
-    __slots__ = ("_full", "_in_flight", "_latest_acked", "_path_acked", "_plane_acked", "_recent", "_rtt_base_ns", "reorder")
+    __slots__ = ("_latest", "_paths", "_planes", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
         self.reorder = ReorderWindow(rtt_base_ns)
         self._rtt_base_ns = rtt_base_ns
-        self._latest_acked = -1  # departure time of the latest packet known to have arrived
-        self._in_flight: dict[Path, deque[SentPacket]] = {path: deque() for path in paths}  # in order of sending
-        self._path_acked: dict[Path, int] = dict.fromkeys(self._in_flight, -1)
-        planes = {path.plane for path in self._in_flight}
-        self._plane_acked: dict[int, int] = dict.fromkeys(planes, -1)
-        self._recent: dict[int, deque[int]] = {plane: deque([0], RECENT) for plane in planes}  # delays beyond the base
-        self._full: dict[int, int] = dict.fromkeys(planes, -rtt_base_ns)  # departure of the latest packet trimmed at a last hop
+        self._latest = _Evidence()  # of all paths together
+        self._paths = {path: _PathEvidence() for path in paths}
+        self._planes = {path.plane: _PlaneEvidence() for path in self._paths}
 
     def sent(self, packet: SentPacket) -> None:
         """A packet has left; its `sent` is not before that of any packet sent on its path before."""
-        self._in_flight[packet.path].append(packet)
+        self._paths[packet.path].in_flight.append(packet)
 
     def arrived(self, packet: SentPacket, touched: set[Path]) -> None:
         """A transmission is known to have arrived. Its path joins `touched`: the paths one SACK has news of."""
-        self.probe_answered(packet.path, packet.sent, touched)
+        path = packet.path
+        self._note(path, packet.sent, packet.psn)
+        touched.add(path)
 
     def probe_answered(self, path: Path, sent: int, touched: set[Path]) -> None:
         """A reliability probe that left at `sent` on `path` arrived."""
-        self._latest_acked = max(self._latest_acked, sent)
-        self._path_acked[path] = max(self._path_acked[path], sent)
-        self._plane_acked[path.plane] = max(self._plane_acked[path.plane], sent)
+        self._note(path, sent, PROBED)
         touched.add(path)
+
+    def _note(self, path: Path, sent: int, proof: int) -> None:
+        self._paths[path].note(sent, proof)
+        self._planes[path.plane].note(sent, proof)
+        self._latest.note(sent, proof)
 
     def sampled(self, path: Path, extra_ns: int) -> None:
         """A round trip of `path` took `extra_ns` more than the base."""
         path.sample(extra_ns)
-        self._recent[path.plane].append(extra_ns)
+        self._planes[path.plane].recent.append(extra_ns)
 
     def last_hop_full(self, packet: SentPacket) -> None:
-        """`packet` was trimmed at its last hop: what is whole waits behind a full queue, in this plane at least."""
-        plane = packet.path.plane
-        self._full[plane] = max(self._full[plane], packet.sent)
+        """`packet` was trimmed at its last hop, so whatever of its plane arrives whole around then has waited long."""
+        plane = self._planes[packet.path.plane]
+        plane.full = max(plane.full, packet.sent + self._rtt_base_ns)
 
     def was_late(self, packet: SentPacket, now: int) -> None:
         """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
@@ -69,10 +118,10 @@ class LossJudge:
 
     def suspects(self, path: Path) -> bool:
         """Whether a packet of `path` is overdue: later ones have arrived elsewhere, though not by enough to call it lost."""
-        queue = self._in_flight[path]
+        queue = self._paths[path].in_flight
         while queue and not queue[0].outstanding:
             queue.popleft()
-        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest_acked
+        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest.arrived
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: set[Path], first: int, end: int, reason: LossReason, now: int
@@ -83,34 +132,28 @@ class LossJudge:
         """
         found: list[Verdict] = []
         for path in touched:
-            queue = self._in_flight[path]
-            acked = self._path_acked[path]
+            known = self._paths[path]
+            queue, acked = known.in_flight, known.arrived
             while queue and (not queue[0].outstanding or queue[0].sent < acked):
                 packet = queue[0]
                 if packet.outstanding:
                     if not first <= packet.psn < end:
                         break
-                    found.append((packet, LossReason.LATER_SAME_PATH))
+                    found.append(Verdict(packet, LossReason.LATER_SAME_PATH, known.proof))
                     packet.outstanding = False
                 queue.popleft()
         window = self.reorder.value(now)
-        threshold = self._latest_acked - window
-        waits: dict[int, int] = {}
+        latest = self._latest
         for packet in outstanding.values():
-            if packet.sent > threshold:
+            if packet.sent + window > latest.arrived:
                 break
             if not packet.outstanding or not first <= packet.psn < end:
                 continue
             path = packet.path
-            plane = path.plane
+            plane = self._planes[path.plane]
             due = packet.sent + path.extra_ns + window
-            if due > self._plane_acked[plane]:
-                if plane not in waits:
-                    waits[plane] = max(self._recent[plane])
-                if (
-                    packet.sent <= self._full[plane] + self._rtt_base_ns
-                    or packet.sent + max(path.extra_ns, waits[plane]) + window > self._latest_acked
-                ):
-                    continue
-            found.append((packet, reason))
+            if due <= plane.arrived:
+                found.append(Verdict(packet, reason, plane.proof))
+            elif packet.sent > plane.full and max(due, packet.sent + max(plane.recent) + window) <= latest.arrived:
+                found.append(Verdict(packet, reason, latest.proof))
         return found
