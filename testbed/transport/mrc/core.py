@@ -10,6 +10,8 @@ from testbed.transport.mrc.config import EndpointConfig
 from testbed.transport.mrc.events import Event, QueuePairError, Recorder
 from testbed.transport.mrc.memory import Memory
 from testbed.transport.mrc.packets import control
+from testbed.transport.mrc.paths import Path
+from testbed.transport.mrc.planes import PlaneCause
 from testbed.transport.mrc.ports import PortClock
 from testbed.transport.mrc.probes import Prober
 from testbed.transport.mrc.psn import PSN_MASK
@@ -30,7 +32,9 @@ COUNTERS = (
     "marks",
     "nacks",
     "nacks_sent",
+    "port_updates",
     "reliability_probes",
+    "reverse_probes",
     "sacks",
     "timeouts",
     "transport_acks",
@@ -76,11 +80,26 @@ class Core:
         )
 
     def send_control(self, peer: Peer, ev: int, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
-        """Queue a control packet, back on `ev` where that path is not known to be bad."""
-        path = peer.paths.for_control(ev)
+        """Queue a control packet that answers one which came with `ev`."""
+        self.send_on(peer.reverse.pick(ev, now), peer, opcode, dqp, psn, body, now)
+
+    def send_on(self, path: Path, peer: Peer, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
+        """Queue a control packet on `path`."""
         buffers, inner = control(peer.link, path, opcode, dqp, psn, body)
         path.port.depart(inner, now)
         self.out.append((path.destination, TCLASS_CONTROL, buffers))
+
+    def heard(self, peer: Peer, now: int) -> None:
+        """Something that will be answered came from `peer`: keep the way back to it proven."""
+        if self.config.probes and peer.reverse.next_refresh <= now and (path := peer.reverse.refresh(now)) is not None:
+            self.counters["reverse_probes"] += 1
+            self.out.append(self.prober.reverse(peer.paths, path, peer.link, now))
+
+    def port_event(self, peer: Peer, plane: int, cause: PlaneCause, now: int) -> None:
+        """A port of `plane` changed, here or at `peer`. When the plane leaves use, what is in flight there is sent again."""
+        if peer.paths.port_event(plane, cause, now):
+            for qp in peer.qps:
+                qp.requester.plane_lost(plane, now)
 
     def fail(self, qp: QueuePair, reason: str) -> None:
         """The QP goes into error; what was posted is forgotten, and the application told once."""

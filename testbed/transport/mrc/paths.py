@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
+from testbed.transport.mrc.planes import Plane, PlaneCause, PlaneState
 from testbed.transport.mrc.policies import POLICIES
 from testbed.transport.mrc.ports import PortClock
 
@@ -30,6 +31,7 @@ class Path:
         "ev",
         "extra_ns",
         "heads",
+        "home",
         "label",
         "next_probe",
         "plane",
@@ -44,6 +46,7 @@ class Path:
         self.ev = ev
         self.plane = plane
         self.port = port
+        self.home: Plane  # set by its PathSet
         self.label = ev >> EV_LABEL_SHIFT & 0xFFFF
         self.source_port = ev & 0xFFFF
         self.address = address
@@ -65,21 +68,8 @@ class Path:
         return f"Path(ev={self.ev:#x}, plane={self.plane}, {self.state.name})"
 
 
-class _Plane:
-    """One plane's share: the active ring and its backup."""
-
-    __slots__ = ("active", "backup", "number", "port", "position", "target")
-
-    def __init__(self, number: int, paths: list[Path], target: int) -> None:
-        self.number = number
-        self.active = paths[:target]
-        self.backup = deque(paths[target:])
-        self.target = target
-        self.port = paths[0].port
-        self.position = 0
-
-
 StateSink = Callable[[int, "Path", EvState, EvState, Cause], None]
+PlaneSink = Callable[[int, int, PlaneState, PlaneState, PlaneCause], None]
 
 
 class PathSet:
@@ -95,24 +85,32 @@ class PathSet:
         probe_interval_ns: int,
         rng: random.Random,
         on_state: StateSink,
+        on_plane: PlaneSink,
     ) -> None:
         self.by_ev = {path.ev: path for path in paths}
         self.all = tuple(paths)
         self.rng = rng
         self._on_state = on_state
+        self._on_plane = on_plane
         self._reshuffle = reshuffle
         self.probe_interval_ns = probe_interval_ns
         numbers = sorted({path.plane for path in paths})
-        self.planes: list[_Plane] = []
+        self.planes: list[Plane] = []
+        self.checking: list[Plane] = []  # being probed before they are used again
         for number in numbers:
             mine = [path for path in paths if path.plane == number]
             rng.shuffle(mine)
             target = min(len(mine), max(1, active_evs // len(numbers))) if active_evs else len(mine)
-            self.planes.append(_Plane(number, mine, target))
+            plane = Plane(number, mine, target)
+            self.planes.append(plane)
+            for path in mine:
+                path.home = plane
+        self.by_plane = {plane.number: plane for plane in self.planes}
         self._turn = rng.randrange(len(self.planes))
         self.policy = POLICIES[policy](self)
         self.next = self.policy.next
-        # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4).
+        # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4). Only
+        # paths of open planes count, in both.
         self.min_active = max(1, len(paths) // 4)
         self.usable = len(paths)
         # No port that the policy would use has room before then.
@@ -134,7 +132,7 @@ class PathSet:
         while waited < count:
             plane = planes[self._turn]
             self._turn = self._turn + 1 if self._turn + 1 < count else 0
-            if not plane.active or not plane.port.has_room(now):
+            if not plane.open or not plane.active or not plane.port.has_room(now):
                 waited += 1
                 continue
             path = self._step(plane)
@@ -149,7 +147,7 @@ class PathSet:
             waited = 0
         return passed  # every EV with room was skipped: ordinary rotation resolves it
 
-    def _step(self, plane: _Plane) -> Path:
+    def _step(self, plane: Plane) -> Path:
         if plane.position >= len(plane.active):
             plane.position = 0
             if self._reshuffle:
@@ -157,17 +155,6 @@ class PathSet:
         path = plane.active[plane.position]
         plane.position += 1
         return path
-
-    def for_control(self, ev: int) -> Path:
-        """A path for a control packet: the one named by `ev` unless it is known bad, else the next healthy one."""
-        path = self.by_ev.get(ev)
-        if path is not None and path.state in USABLE and path.port.up:
-            return path
-        plane = self.planes[(ev >> EV_LABEL_SHIFT) % len(self.planes)]
-        for candidate in (plane, *self.planes):
-            if candidate.active and candidate.port.up:
-                return candidate.active[self.rng.randrange(len(candidate.active))]
-        return path if path is not None else self.all[0]
 
     def _stir(self, active: list[Path]) -> None:
         """Change the order a little each round, so that senders do not march in step for ever (mrc-facts 3.5).
@@ -200,7 +187,7 @@ class PathSet:
             self._retire(path, Cause.ALWAYS_SKIP, now)
 
     def _retire(self, path: Path, cause: Cause, now: int) -> None:
-        if path.state not in USABLE or self.usable <= self.min_active:
+        if path.state not in USABLE or not path.home.open or self.usable <= self.min_active:
             return
         self.change(path, cause, now)
         self.retired += 1
@@ -212,7 +199,7 @@ class PathSet:
         if path.state is EvState.DENIED:
             return
         if path.state in USABLE:
-            if self.usable == 1:
+            if path.home.open and self.usable == 1:
                 raise ValueError("the last usable path to a destination cannot be denied")
             self._leave(path)
         else:
@@ -227,8 +214,8 @@ class PathSet:
 
     def _leave(self, path: Path) -> None:
         """Out of the rotation, replaced from the same plane's backup; a plane without one gives its turn to the rest."""
-        self.usable -= 1
-        plane = next(plane for plane in self.planes if plane.port is path.port)
+        plane = path.home
+        self.usable -= plane.open
         if path not in plane.active:
             plane.backup.remove(path)
             return
@@ -252,13 +239,33 @@ class PathSet:
             return
         self.change(path, Cause.PROBES_ANSWERED, now)
         self.restored += 1
-        self.usable += 1
         self.bad.remove(path)
-        plane = next(plane for plane in self.planes if plane.port is path.port)
+        plane = path.home
+        self.usable += plane.open
         if len(plane.active) < plane.target:
             plane.active.append(path)
         else:
             plane.backup.append(path)
+
+    # Ports
+
+    def port_event(self, number: int, cause: PlaneCause, now: int) -> bool:
+        """A port of plane `number` went down or came up, here or there. Returns whether the plane has just left use."""
+        plane = self.by_plane.get(number)
+        return plane is not None and self.plane_event(plane, cause, now)
+
+    def plane_event(self, plane: Plane, cause: PlaneCause, now: int) -> bool:
+        """Step `plane` along its table. Returns whether it has just left use."""
+        before = plane.state
+        if not plane.become(cause, now):
+            return False
+        self._on_plane(now, plane.number, before, plane.state, cause)
+        self.checking = [plane for plane in self.planes if plane.state is PlaneState.CHECKING]
+        self.full_until = 0
+        opened = [path for plane in self.planes if plane.open for path in plane.paths]
+        self.min_active = max(1, len(opened) // 4)
+        self.usable = sum(path.state in USABLE for path in opened)
+        return before is PlaneState.OPEN
 
     def change(self, path: Path, cause: Cause, now: int) -> None:
         """The one setter of a path's state."""
