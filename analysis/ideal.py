@@ -6,7 +6,7 @@ integral over any span is two interpolations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,8 +15,9 @@ import numpy as np
 from analysis.arrays import NS, Floats, Ints
 from analysis.confirmed import Fault
 from testbed.model.flows import Flow
-from testbed.model.fluid import ideal_rates
+from testbed.model.fluid import Mode, ideal_rates
 from testbed.model.framing import HEADER_BYTES
+from testbed.model.paths import paths
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 
@@ -45,9 +46,16 @@ class Ideal:
 
 
 def ideal(
-    scenario: Scenario, topology: Topology, flows: Sequence[Flow], faults: Sequence[Fault], t0_ns: int, end_ns: int, mode: str
+    scenario: Scenario,
+    topology: Topology,
+    flows: Sequence[Flow],
+    faults: Sequence[Fault],
+    t0_ns: int,
+    end_ns: int,
+    mode: Mode,
+    allowed: Sequence[Collection[int] | None] | None = None,
 ) -> Ideal:
-    """Rates from `t0_ns` to `end_ns` in fluid mode `free` or `equal_planes`."""
+    """Rates from `t0_ns` to `end_ns`. `allowed`: the EVs of each flow where not all are open to it."""
     spans = [(t0_ns + flow.start_ns, end_ns if flow.stop_ns is None else min(end_ns, t0_ns + flow.stop_ns)) for flow in flows]
     moments = {t0_ns, end_ns}
     moments.update(moment for span in spans for moment in span)
@@ -73,10 +81,25 @@ def ideal(
                 dead,
                 payload=scenario.transport.payload,
                 header_bytes=HEADER_BYTES,
-                mode="free" if mode == "free" else "equal_planes",
+                mode=mode,
                 shares=shares,
+                allowed=None if allowed is None else [allowed[index] for index in active],
             )
         rates[step, list(active)] = known[state]
     widths = np.diff(np.array(edges, dtype=np.int64)) / NS
     cumulative = np.vstack([np.zeros((1, len(flows))), np.cumsum(rates * widths[:, None] / 8, axis=0)])
     return Ideal(np.array(edges, dtype=np.int64), rates, cumulative)
+
+
+def tied_to(
+    scenario: Scenario, topology: Topology, flows: Sequence[Flow], used: Sequence[Collection[int]]
+) -> tuple[Collection[int] | None, ...] | None:
+    """The EVs that the transport allows each flow, where its path rule leaves some out; None where every flow has all.
+
+    Which ones they are is a draw of the sender; `used` holds those it sent on. A flow that sent nothing may have any.
+    """
+    if scenario.transport.policy != "single_path" and all(
+        scenario.transport.evs >= len(paths(topology, flow.source, flow.target)) for flow in flows
+    ):
+        return None
+    return tuple(evs or None for evs in used)

@@ -9,7 +9,7 @@ import numpy as np
 from analysis.arrays import Bools, Ints, ints
 from analysis.confirmed import Fault, confirmed
 from analysis.coverage import Coverage, coverage
-from analysis.ideal import Ideal, ideal
+from analysis.ideal import Ideal, ideal, tied_to
 from analysis.packets import Packets, packets
 from analysis.results import Run
 from testbed.model import timing
@@ -33,6 +33,7 @@ class View:
     faults: tuple[Fault, ...]
     ideal: Ideal
     ideal_equal: Ideal
+    ideal_transport: Ideal | None  # None: its path rule leaves no path out
     coverage: Coverage
     packets: Packets
 
@@ -77,6 +78,8 @@ def view(run: Run) -> View:
     window = run.manifest.get("window_ns") or [t0 + measure.warmup_ns, t0 + measure.duration_ns]
     start, end = int(window[0]), int(window[1])
     happened = confirmed(run, topology, t0)
+    sent = packets(run, topology, every)
+    tied = tied_to(scenario, topology, every, [{p.ev for p in sent.paths if p.flow == at} for at in range(len(every))])
     return View(
         run=run,
         topology=topology,
@@ -89,8 +92,9 @@ def view(run: Run) -> View:
         faults=happened,
         ideal=ideal(scenario, topology, every, happened, t0, end, "free"),
         ideal_equal=ideal(scenario, topology, every, happened, t0, end, "equal_planes"),
+        ideal_transport=ideal(scenario, topology, every, happened, t0, end, "free", tied) if tied else None,
         coverage=coverage(run, topology.hosts),
-        packets=packets(run, topology, every),
+        packets=sent,
     )
 
 

@@ -1,4 +1,5 @@
-"""Goodput against the fluid ideal: `goodput_mbps`, `ideal_mbps`, their ratio, the equal-planes ideal and the worst second.
+"""Goodput against the fluid ideal: `goodput_mbps`, `ideal_mbps`, their ratio, the ideals of other path rules and the worst
+second.
 
 Goodput is unique payload: the first arrival of each PSN, at the time it was placed. Both sides of every quotient run over
 the same moments: those in the window at which the flow's receiver was recording (a gap is left out, pitfall H-22).
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.arrays import NS, Floats, Ints
+from analysis.ideal import Ideal
 from analysis.view import View
 
 SECOND_NS = 10**9
@@ -23,6 +25,7 @@ class FlowRates:
     placed: Floats
     ideal: Floats
     ideal_equal: Floats
+    ideal_transport: Floats | None
 
 
 def flow_rates(view: View) -> FlowRates:
@@ -31,14 +34,16 @@ def flow_rates(view: View) -> FlowRates:
     counted = packets.first_arrival & (packets.placed_ns >= view.start_ns) & (packets.placed_ns < view.end_ns)
     counted &= view.receivers_covered(packets.flow, packets.placed_ns)
     placed = np.bincount(packets.flow[counted], weights=packets.size[counted], minlength=count)
-    ideal, equal, seconds = np.zeros(count), np.zeros(count), np.zeros(count)
-    for flow in range(count):
-        spans = view.spans(flow, view.start_ns, view.end_ns)
-        seconds[flow] = float(np.sum(spans[:, 1] - spans[:, 0])) / NS
-        ideal[flow] = view.ideal.bytes_in(flow, spans)
-        equal[flow] = view.ideal_equal.bytes_in(flow, spans)
+    spans = [view.spans(flow, view.start_ns, view.end_ns) for flow in range(count)]
+    seconds = np.array([float(np.sum(span[:, 1] - span[:, 0])) / NS for span in spans])
     seconds[seconds <= 0] = np.nan
-    return FlowRates(placed * 8 / seconds, ideal * 8 / seconds, equal * 8 / seconds)
+
+    def rate(fluid: Ideal) -> Floats:
+        placed_at_best = np.array([fluid.bytes_in(flow, span) for flow, span in enumerate(spans)])
+        return np.asarray(placed_at_best * 8 / seconds, dtype=np.float64)
+
+    tied = view.ideal_transport
+    return FlowRates(placed * 8 / seconds, rate(view.ideal), rate(view.ideal_equal), None if tied is None else rate(tied))
 
 
 def binned(view: View, edges_ns: Ints) -> tuple[Floats, Floats]:
@@ -69,6 +74,8 @@ def measure(view: View) -> dict[str, float]:
         "ideal_mbps": ideal / 1e6,
         "ideal_equal_planes_mbps": float(np.nansum(rates.ideal_equal)) / 1e6,
     }
+    if rates.ideal_transport is not None:
+        found["ideal_transport_mbps"] = float(np.nansum(rates.ideal_transport)) / 1e6
     if ideal > 0:
         found["goodput_ratio"] = placed / ideal
     worst = _worst_second(view)

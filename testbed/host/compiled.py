@@ -17,6 +17,7 @@ import testbed.transport
 SOURCES = os.path.dirname(os.path.abspath(testbed.transport.__file__ or ""))  # noqa: PTH100, PTH120
 BUILDS = os.path.join(os.path.dirname(os.path.dirname(SOURCES)), ".venv", "compiled")  # noqa: PTH118, PTH120
 PURE = "MRC_PURE_PYTHON"
+KEPT = 8  # builds; several work trees may share one virtual environment, and a bisection goes back and forth
 # Not compiled: package files, and headers.py, whose frozen dataclasses with class variables mypyc does not take.
 LEFT_OUT = ("__init__.py", "headers.py")
 
@@ -60,7 +61,7 @@ def use(environment: Mapping[str, str]) -> bool:
 
 
 def main() -> int:
-    """Build for the present sources, unless that has been done; older builds are removed. Returns mypyc's exit status."""
+    """Build for the present sources, unless that has been done; the oldest builds are removed. Returns mypyc's exit status."""
     import shutil
     import subprocess
     import tempfile
@@ -83,11 +84,13 @@ def main() -> int:
             return done.returncode
         for left in ("build", ".mypy_cache"):
             shutil.rmtree(work / left, ignore_errors=True)
-        shutil.rmtree(BUILDS, ignore_errors=True)
         # Copied beside its place and renamed, so that a host never finds half a build.
         half = target.with_suffix(".half")
         shutil.copytree(work, half)
         half.rename(target)
+    builds = sorted(Path(BUILDS).iterdir(), key=lambda build: build.stat().st_mtime)
+    for old in builds[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
     return 0
 
 

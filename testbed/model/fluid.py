@@ -36,6 +36,7 @@ def ideal_rates(
     header_bytes: int,
     mode: Mode = "free",
     shares: Mapping[str, float] | None = None,
+    allowed: Sequence[Collection[int] | None] | None = None,
 ) -> tuple[float, ...]:
     """Payload bit/s of each (source, target) demand, in order; 0.0 for one that no path is left for.
 
@@ -43,13 +44,17 @@ def ideal_rates(
     `faults.dead_links` gives them, `shares` what is left of a link that carries less than its rate, as `faults.shares` does;
     ValueError for a name that is no link. `header_bytes` is what a frame on the link has
     beside payload and `links.overhead_bytes`. In mode `free` a flow splits over its paths as it likes; in `equal_planes` it
-    puts the same on every plane it can still use. Cached.
+    puts the same on every plane it can still use. `allowed` holds the EVs that each demand may use, None for all: one EV each
+    is a fabric that hashes every flow onto one path. Cached.
     """
+    if allowed is not None and len(allowed) != len(demands):
+        raise ValueError(f"{len(allowed)} sets of EVs for {len(demands)} demands")
+    choice = None if allowed is None else tuple(None if evs is None else frozenset(evs) for evs in allowed)
     share = payload / (payload + header_bytes + links.overhead_bytes)
     left: dict[Edge, float] = {}
     for name, value in (*(shares or {}).items(), *((dead, 0.0) for dead in dead_links)):  # a dead link stays dead
         left |= dict.fromkeys(_edges(topology.spec, name), value)
-    rates = _rates(topology.spec, links.rate_bps, links.fabric_rate_bps, tuple(demands), frozenset(left.items()), mode)
+    rates = _rates(topology.spec, links.rate_bps, links.fabric_rate_bps, tuple(demands), frozenset(left.items()), mode, choice)
     return tuple(rate * share for rate in rates)
 
 
@@ -71,12 +76,20 @@ def _edges(spec: TopologySpec, name: str) -> set[Edge]:
 
 @lru_cache(maxsize=4096)
 def _rates(
-    spec: TopologySpec, rate: int, fabric_rate: int, demands: tuple[tuple[int, int], ...], shares: Shares, mode: Mode
+    spec: TopologySpec,
+    rate: int,
+    fabric_rate: int,
+    demands: tuple[tuple[int, int], ...],
+    shares: Shares,
+    mode: Mode,
+    allowed: tuple[frozenset[int] | None, ...] | None,
 ) -> tuple[float, ...]:
     """Charged bit/s of each demand."""
     scale = max(rate, fabric_rate)
-    lumps = lump(_topology(spec)[0], rate / scale, fabric_rate / scale, shares)
-    usable = [lumps.ways(source, target) for source, target in demands]
+    # flows that are tied to paths tell equal switches apart: nothing can be averaged then
+    lumps = lump(_topology(spec)[0], rate / scale, fabric_rate / scale, shares, apart=allowed is not None)
+    choice = allowed or (None,) * len(demands)
+    usable = [lumps.ways(source, target, evs) for (source, target), evs in zip(demands, choice, strict=True)]
     program = _Program.of(usable, lumps, mode)
     final: dict[int, float] = {flow: 0.0 for flow, ways in enumerate(usable) if not ways}
     alone = [_alone(ways, lumps, mode) for ways in usable]

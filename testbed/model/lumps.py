@@ -8,6 +8,7 @@ split of traffic among them can be averaged, so one column and one summed capaci
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from testbed.model.paths import paths
@@ -38,10 +39,12 @@ class Lumps:
     capacity: dict[Edge, float]
     planes: Counter[int]
 
-    def ways(self, source: int, target: int) -> tuple[Way, ...]:
-        """Every live way of a host pair, in a fixed order."""
+    def ways(self, source: int, target: int, evs: Collection[int] | None = None) -> tuple[Way, ...]:
+        """Every live way of a host pair, in a fixed order; with `evs` only those paths."""
         found: dict[Way, None] = {}
         for path in paths(self.topology, source, target):
+            if evs is not None and path.ev not in evs:
+                continue
             links = path.links(source, target)
             edges = tuple((name, place < len(links) // 2) for place, name in enumerate(links))  # the first half goes up
             if self.dead.isdisjoint(edges):
@@ -50,9 +53,12 @@ class Lumps:
         return tuple(found)
 
 
-def lump(topology: Topology, rate: float, fabric_rate: float, shares: Shares) -> Lumps:
-    """Find what faults do not tell apart; `rate` and `fabric_rate` are those of NIC-T0 and T0-T1 links, in any one unit."""
-    names = _names(topology, shares)
+def lump(topology: Topology, rate: float, fabric_rate: float, shares: Shares, *, apart: bool = False) -> Lumps:
+    """Find what faults do not tell apart; `rate` and `fabric_rate` are those of NIC-T0 and T0-T1 links, in any one unit.
+
+    With `apart` every node stands for itself alone.
+    """
+    names = {node: node for node in (*topology.hosts, *topology.switches)} if apart else _names(topology, shares)
     left = dict(shares)
     dead = frozenset(edge for edge, share in shares if not share)
     capacity: dict[Edge, float] = defaultdict(float)

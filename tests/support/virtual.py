@@ -21,8 +21,7 @@ from testbed.transport.mrc import (
     WriteComplete,
 )
 from testbed.transport.mrc.codepoints import ECN_CE, Dscp, Opcode
-from testbed.transport.mrc.packets import BTH_OFFSET
-from testbed.transport.mrc.requester import Datagram
+from testbed.transport.mrc.packets import BTH_OFFSET, Datagram
 
 MS = 1_000_000
 TRIM_INNER = 128 - 14 - 40  # what a 128-byte trim leaves of the inner packet
@@ -73,6 +72,8 @@ class Log:
     packets: list[tuple[int, ...]] = field(default_factory=list)
     arrivals: list[tuple[int, ...]] = field(default_factory=list)
     states: list[tuple[int, ...]] = field(default_factory=list)
+    ports: list[tuple[int, ...]] = field(default_factory=list)
+    planes: list[tuple[int, ...]] = field(default_factory=list)
 
     def packet(
         self,
@@ -94,6 +95,12 @@ class Log:
 
     def ev_state(self, t_ns: int, peer: int, ev: int, before: int, after: int, reason: int) -> None:
         self.states.append((t_ns, peer, ev, before, after, reason))
+
+    def port_state(self, t_ns: int, plane: int, up: int) -> None:
+        self.ports.append((t_ns, plane, up))
+
+    def plane_state(self, t_ns: int, peer: int, plane: int, before: int, after: int, reason: int) -> None:
+        self.planes.append((t_ns, peer, plane, before, after, reason))
 
     def fates(self) -> Counter[int]:
         return Counter(row[7] for row in self.packets)

@@ -98,6 +98,28 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
     assert not found, "\n".join(found)
 
 
+LONGEST = 399  # lines: one concept per file
+
+
+def test_every_module_is_short_enough_to_be_read_at_once() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for folder in ("testbed", "analysis", "benchmarks")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        if (lines := len(file.read_text().splitlines())) > LONGEST
+    }
+    assert not long
+
+
+def test_the_transport_brings_in_nothing_but_the_standard_library() -> None:
+    """Loaded, not read: whatever the modules import on their way is seen too."""
+    done = subprocess.run([sys.executable, "-c", IMPORT_TRANSPORT], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stdout)
+    assert "testbed.transport.mrc.endpoint" in loaded
+    foreign = [name for name in loaded if name.split(".")[0] not in sys.stdlib_module_names]
+    assert [name for name in foreign if not within(name, ("testbed.transport",))] == ["testbed"]
+
+
 def test_the_error_tree_imports_nothing() -> None:
     modules = {item.module.split(".")[0] for item in imports((ROOT / "testbed/errors.py").read_text(), "testbed")}
     assert modules <= sys.stdlib_module_names
@@ -170,6 +192,13 @@ def test_what_a_run_starts_with_brings_in_no_numeric_library() -> None:
     assert not found, "\n".join(found)
 
 
+IMPORT_TRANSPORT = """
+import importlib, json, pathlib, sys
+before = set(sys.modules)
+for file in sorted(pathlib.Path("testbed/transport").rglob("*.py")):
+    importlib.import_module(".".join(file.with_suffix("").parts).removesuffix(".__init__"))
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
 IMPORT_ALL = """
 import importlib, json, pathlib, sys
 before = set(sys.modules)

@@ -32,11 +32,14 @@ def ideal(
     topology: Topology = FABRIC,
     spec: LinkSpec | None = None,
     shares: dict[str, float] | None = None,
+    allowed: tuple[tuple[int, ...] | None, ...] | None = None,
 ) -> list[float]:
     """Rates in units of one port's payload ceiling."""
     spec = spec or links(topology.spec.planes)
     header = framing.HEADER_BYTES
-    rates = fluid.ideal_rates(topology, spec, demands, dead, payload=4096, header_bytes=header, mode=mode, shares=shares)
+    rates = fluid.ideal_rates(
+        topology, spec, demands, dead, payload=4096, header_bytes=header, mode=mode, shares=shares, allowed=allowed
+    )
     return [rate / CEILING for rate in rates]
 
 
@@ -114,6 +117,17 @@ def test_slow_links_give_what_they_have() -> None:
     assert ideal(CROSS, shares=halves) == pytest.approx([3.75] * 8)
     assert ideal(CROSS, uplinks(1), shares=halves) == pytest.approx([3 + 2.5 / 4] * 8), "dead beats slow"
     assert ideal(CROSS, shares=dict.fromkeys(uplinks(6), 0.0)) == ideal(CROSS, uplinks(6))
+
+
+def test_flows_hashed_onto_one_path_each() -> None:
+    """h0 and h1 meet on one uplink, h2 has one of its own; h3 sprays over what is left of the fabric; h0's path dies."""
+    demands = ((0, 4), (1, 5), (2, 6), (3, 7))
+    same, own = 0 << 16 | 2, 1 << 16 | 5
+    assert ideal(demands, allowed=((same,), (same,), (own,), None)) == pytest.approx([0.5, 0.5, 1.0, 4.0])
+    assert ideal(demands, ("p0t0-1:p0t1-2",), allowed=((same,), (own,), (own,), None)) == pytest.approx([0.0, 0.5, 0.5, 4.0])
+    assert ideal(((0, 1), (1, 0)), allowed=((1 << 16,), (1 << 16,))) == pytest.approx([1.0, 1.0])
+    with pytest.raises(ValueError, match="1 sets of EVs for 4 demands"):
+        ideal(demands, allowed=(None,))
 
 
 def test_dead_ends_that_do_not_meet_leave_no_path() -> None:

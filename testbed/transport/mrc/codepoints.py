@@ -29,6 +29,9 @@ class Opcode(IntEnum):
     RELIABILITY_PROBE = 0xDE
 
 
+WITH_IMMEDIATE = frozenset({Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM})
+
+
 class Dscp(IntEnum):
     """Differentiated services code points of the outer header."""
 

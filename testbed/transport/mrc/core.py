@@ -9,14 +9,13 @@ from testbed.transport.mrc.codepoints import TCLASS_CONTROL, Opcode
 from testbed.transport.mrc.config import EndpointConfig
 from testbed.transport.mrc.events import Event, QueuePairError, Recorder
 from testbed.transport.mrc.memory import Memory
-from testbed.transport.mrc.packets import control
+from testbed.transport.mrc.packets import Datagram, control
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.planes import PlaneCause
 from testbed.transport.mrc.ports import PortClock
 from testbed.transport.mrc.probes import Prober
 from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
-from testbed.transport.mrc.requester import Datagram
 from testbed.transport.mrc.responder import Responder, Trigger
 
 COUNTERS = (

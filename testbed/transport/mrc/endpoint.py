@@ -17,14 +17,14 @@ from testbed.transport.mrc.headers import Peth
 from testbed.transport.mrc.inbound import Inbound
 from testbed.transport.mrc.memory import MemoryRegion
 from testbed.transport.mrc.nic_ports import NicPorts
-from testbed.transport.mrc.packets import Link, control, timestamp16
+from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.planes import PlaneCause, PlaneState
 from testbed.transport.mrc.ports import FOREVER
 from testbed.transport.mrc.probes import INTERVAL_RTTS
 from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
-from testbed.transport.mrc.requester import Datagram, Requester
+from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
 from testbed.transport.mrc.reverse import ReversePaths
 from testbed.transport.mrc.window import FixedWindow
@@ -248,7 +248,7 @@ class Endpoint:
         return core.counters | {
             "packets_sent": sum(requester.packets_sent for requester in requesters),
             "retransmissions": sum(requester.retransmissions for requester in requesters),
-            "spurious": sum(requester.reorder.count for requester in requesters),
+            "spurious": sum(requester.losses.reorder.count for requester in requesters),
             "evs_retired": sum(paths.retired for paths in sets),
             "evs_restored": sum(paths.restored for paths in sets),
             "evs_skipped": sum(paths.skipped for paths in sets),
@@ -292,7 +292,5 @@ class Endpoint:
     def _state_changed(self, peer: int, now: int, path: Path, before: EvState, after: EvState, cause: Cause) -> None:
         self._core.recorder.ev_state(now, peer, path.ev, before, after, cause)
 
-    def _plane_changed(
-        self, peer: int, now: int, plane: int, before: PlaneState, after: PlaneState, cause: PlaneCause
-    ) -> None:
+    def _plane_changed(self, peer: int, now: int, plane: int, before: PlaneState, after: PlaneState, cause: PlaneCause) -> None:
         self._core.recorder.plane_state(now, peer, plane, before, after, cause)

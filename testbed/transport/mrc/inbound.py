@@ -10,6 +10,7 @@ from testbed.transport.mrc.codepoints import (
     ECN_CE,
     ENDPOINT_QP,
     UDP_PORT,
+    WITH_IMMEDIATE,
     Dscp,
     EndpointOp,
     NackReason,
@@ -33,12 +34,11 @@ from testbed.transport.mrc.packets import BODY_OFFSET, BTH_OFFSET, Checker
 from testbed.transport.mrc.paths import EV_LABEL_SHIFT
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.queue_pair import QueuePair
-from testbed.transport.mrc.requester import Acknowledgement
 from testbed.transport.mrc.responder import Responder, Trigger
+from testbed.transport.mrc.sent import Acknowledgement
 
 _ENDS = frozenset({Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM})
 _WRITES = _ENDS | {Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE}
-_WITH_IMMEDIATE = frozenset({Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM})
 _SHORTEST = BODY_OFFSET + 4
 _WORD = struct.Struct(">I")
 _DATA = struct.Struct(">BBHIIHHHHQII")  # BTH, METH, TSETH, RETH
@@ -115,7 +115,7 @@ class Inbound:
             core.counters["dropped_out_of_window"] += 1
             core.send_nack(qp, responder, NackReason.PSN_OOR_WINDOW, Trigger(psn, ev, timestamp), now)
             return
-        start = packets.DATA_HEADER_BYTES + (packets.IMM_BYTES if opcode in _WITH_IMMEDIATE else 0)
+        start = packets.DATA_HEADER_BYTES + (packets.IMM_BYTES if opcode in WITH_IMMEDIATE else 0)
         payload = packet[start : len(packet) - 4 - (flags >> 4 & 3)]
         if psn > window.cack and not core.memory.place(rkey, address, payload):
             core.counters["dropped_access"] += 1
@@ -129,7 +129,7 @@ class Inbound:
         if responder.arrived(psn, ev, timestamp, size, at_once=bool(marked or control & _AT_ONCE)):
             core.placed_bytes += size
             if opcode in _ENDS:
-                value = _WORD.unpack_from(packet, packets.DATA_HEADER_BYTES)[0] if opcode in _WITH_IMMEDIATE else None
+                value = _WORD.unpack_from(packet, packets.DATA_HEADER_BYTES)[0] if opcode in WITH_IMMEDIATE else None
                 responder.message_end(psn, msn, value)
             if window.cack != before:
                 for value in responder.deliverable():

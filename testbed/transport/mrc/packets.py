@@ -12,9 +12,10 @@ from zlib import crc32
 
 from testbed.transport.mrc import icrc
 from testbed.transport.mrc.codepoints import P_KEY, UDP_PORT, Opcode
-from testbed.transport.mrc.paths import Path
+from testbed.transport.mrc.paths import Destination, Path
 
 Buffers = list[bytes | memoryview]
+Datagram = tuple[Destination, int, Buffers]  # outer destination, traffic class, inner packet
 
 IPV6_AND_UDP = struct.Struct(">IHBB16s16sHHHH")
 BTH_START = struct.Struct(">BBHB")
@@ -45,6 +46,15 @@ def timestamp16(now: int) -> int:
 def inner_bytes(payload: int) -> int:
     """Bytes of a data packet's inner packet: payload plus 88."""
     return DATA_HEADER_BYTES + payload + icrc.ICRC_BYTES
+
+
+def write_opcode(first: bool, last: bool, immediate: int | None) -> Opcode:
+    """The opcode of a message's packet, by its place in the message."""
+    if first and last:
+        return Opcode.WRITE_ONLY if immediate is None else Opcode.WRITE_ONLY_IMM
+    if last:
+        return Opcode.WRITE_LAST if immediate is None else Opcode.WRITE_LAST_IMM
+    return Opcode.WRITE_FIRST if first else Opcode.WRITE_MIDDLE
 
 
 class Link(NamedTuple):

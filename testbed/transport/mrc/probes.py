@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from testbed.transport.mrc.codepoints import ENDPOINT_QP, TCLASS_CONTROL, TCLASS_PROBE, EndpointOp, Opcode
 from testbed.transport.mrc.headers import Erth
-from testbed.transport.mrc.packets import Link, control, timestamp16
+from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.planes import CONNECTED, PlaneCause, PlaneState
-from testbed.transport.mrc.requester import Datagram
 
 INTERVAL_RTTS = 2
 ANSWERS_TO_RESTORE = 3

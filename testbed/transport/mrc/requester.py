@@ -1,88 +1,27 @@
-"""The sending half of a QP: segments WRITEs, remembers what is out, judges losses, retransmits, and completes in order.
+"""The sending half of a QP: segments WRITEs, remembers what is out, retransmits, and completes in order.
 
-Loss is declared by evidence (DESIGN section 6): a later packet of the same path has been acknowledged, or one sent `reo_wnd` or
-later on any path has, or a reliability probe came back without it; by time alone only at the retransmission timeout.
+What is lost, loss.py judges by evidence; by time alone only the retransmission timeout does.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import NamedTuple
 
-from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, Opcode
+from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, Opcode
 from testbed.transport.mrc.config import MPR_UNIT, QpLimits
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
-from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Buffers, Link, data
-from testbed.transport.mrc.paths import Destination, Path, PathSet
+from testbed.transport.mrc.loss import LossJudge
+from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Datagram, Link, data, write_opcode
+from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.receive_window import SACK_BITS
-from testbed.transport.mrc.timing import ReorderWindow, RetransmissionTimer
+from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket
+from testbed.transport.mrc.timing import RetransmissionTimer
 from testbed.transport.mrc.window import FixedWindow
 
 _RECEIVED_MASK = (1 << 24) - 1
 MOST_PASSED_OVER = 4  # suspected paths in a row, before the rotation's own choice is taken after all
-Datagram = tuple[Destination, int, Buffers]
-
-
-class Message:
-    """One posted WRITE. `last_psn` is known once its last packet has been sent."""
-
-    __slots__ = ("address", "data", "immediate", "last_psn", "length", "msn", "rkey", "rqmsn", "sent", "wr_id")
-
-    def __init__(
-        self, wr_id: int, data: memoryview, address: int, rkey: int, immediate: int | None, msn: int, rqmsn: int
-    ) -> None:
-        self.wr_id = wr_id
-        self.data = data
-        self.length = len(data)
-        self.address = address
-        self.rkey = rkey
-        self.immediate = immediate
-        self.msn = msn
-        self.rqmsn = rqmsn
-        self.sent = 0
-        self.last_psn = -1
-
-
-class SentPacket:
-    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost."""
-
-    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size")
-
-    def __init__(
-        self,
-        psn: int,
-        message: Message,
-        offset: int,
-        size: int,
-        opcode: Opcode,
-        path: Path,
-        sent: int,
-        earlier: SentPacket | None,
-    ) -> None:
-        self.psn = psn
-        self.message = message
-        self.offset = offset
-        self.size = size
-        self.opcode = opcode
-        self.path = path
-        self.sent = sent
-        self.earlier = earlier
-        self.outstanding = True
-
-
-class Acknowledgement(NamedTuple):
-    """A SACK, its PSNs expanded. Bit i of `bits` is PSN base + i; PSNs up to `cack` have all arrived."""
-
-    cack: int
-    base: int
-    bits: int
-    ack_psn: int | None  # the packet that caused it; None when a probe did
-    marked: bool  # that packet's forward path was ECN-marked
-    received: int  # CC_STATE's count, which orders SACKs
-    mpr: int  # the responder's window in units of 128 PSNs; 0: unchanged
-    probe: tuple[int, Path] | None  # the probe's departure time and path
 
 
 class Requester:
@@ -110,7 +49,7 @@ class Requester:
         self.outstanding: dict[int, SentPacket] = {}  # in order of sending
         self.lost: dict[int, SentPacket] = {}  # declared lost, not yet sent again
         self.timer = RetransmissionTimer(rtt_base_ns, limits)
-        self.reorder = ReorderWindow(rtt_base_ns)
+        self.losses = LossJudge(paths.all, rtt_base_ns)
         self.sent_bytes: dict[int, int] = dict.fromkeys((plane.number for plane in paths.planes), 0)  # payload, by plane
         self.rtt_ns: dict[int, int] = dict.fromkeys(self.sent_bytes, 0)  # smoothed, by plane
         self.packets_sent = 0
@@ -130,9 +69,6 @@ class Requester:
         self._executed = 0  # messages that the responder's transport ACK has confirmed
         self._asked: SentPacket | None = None  # the latest packet that is owed a SACK of its own
         self._received = 0  # the newest SACK's count of received bytes: an older SACK overtaken on another path judges nothing
-        self._latest_acked = -1  # departure time of the latest packet known to have arrived
-        self._in_flight: dict[Path, deque[SentPacket]] = {path: deque() for path in paths.all}
-        self._path_acked: dict[Path, int] = dict.fromkeys(paths.all, -1)
 
     # Sending
 
@@ -167,20 +103,13 @@ class Requester:
         ones have arrived elsewhere, though not by enough to call it lost. That costs nothing and spares a dead path a packet.
         """
         first = path = self.paths.next(now)
+        react = self.paths.policy.react
         avoid = self.lost[self._holes[0]].path if self._holes else None
         for _ in range(MOST_PASSED_OVER):
-            if path is None or not (path is avoid or self._suspects(path)):
+            if path is None or not (path is avoid or (react and self.losses.suspects(path))):
                 return path or first
             path = self.paths.next(now)
         return first
-
-    def _suspects(self, path: Path) -> bool:
-        if not self.paths.policy.react:
-            return False
-        queue = self._in_flight[path]
-        while queue and not queue[0].outstanding:
-            queue.popleft()
-        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest_acked
 
     def send(self, path: Path, now: int) -> Datagram:
         """Send one packet on `path`: the oldest hole, else the next of the oldest message. Only after `may_send`."""
@@ -198,7 +127,7 @@ class Requester:
         if last:
             message.last_psn = psn
             self._pending.popleft()
-        return self._emit(psn, message, offset, size, _opcode(offset == 0, last, message.immediate), path, now, last, None)
+        return self._emit(psn, message, offset, size, write_opcode(offset == 0, last, message.immediate), path, now, last, None)
 
     def _retransmit(self, path: Path, now: int) -> Datagram:
         psn = heappop(self._holes)
@@ -224,7 +153,7 @@ class Requester:
         control = RETRANSMISSION if earlier is not None else 0
         if last or not window.has_room(self._payload) or self.next_psn > self.cack + self._mpr_psns:
             control |= ACK_REQUEST  # the window is exhausted, or nothing may follow that would bring a SACK
-        immediate = message.immediate if opcode in _WITH_IMMEDIATE else None
+        immediate = message.immediate if opcode in WITH_IMMEDIATE else None
         buffers, inner = data(
             self._link,
             path,
@@ -249,7 +178,7 @@ class Requester:
         if control:  # an acknowledgement request, or a retransmission, which is answered at once too
             self._asked = packet
             self.timer.asked(sent)
-        self._in_flight[path].append(packet)
+        self.losses.sent(packet)
         self.packets_sent += 1
         self.sent_bytes[path.plane] += size
         return path.destination, TCLASS_DATA if earlier is None else TCLASS_RETRANSMISSION, buffers
@@ -283,9 +212,7 @@ class Requester:
                 progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
         if probe is not None:
             sent, path = probe
-            self._latest_acked = max(self._latest_acked, sent)
-            self._path_acked[path] = max(self._path_acked[path], sent)
-            touched.add(path)
+            self.losses.probe_answered(path, sent, touched)
             progress = True
         if progress:
             self.timer.progress(now)
@@ -301,7 +228,7 @@ class Requester:
             if early is not None:  # declared lost, but it was only late
                 self._holes.remove(psn)
                 self._holes.sort()
-                self._was_late(early, now)
+                self.losses.was_late(early, now)
                 return True
             return False
         packet.outstanding = False
@@ -310,43 +237,19 @@ class Requester:
         self.window.acknowledged(packet.size)
         path = packet.path
         self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
-        if packet.earlier is not None and self.reorder.too_soon(now - packet.sent):
-            self._was_late(packet.earlier, now)  # this transmission says nothing of its path
+        earlier = packet.earlier
+        if earlier is not None and self.losses.reorder.too_soon(now - packet.sent):
+            self.losses.was_late(earlier, now)  # this transmission says nothing of its path
             return True
-        self._latest_acked = max(self._latest_acked, packet.sent)
-        self._path_acked[path] = max(self._path_acked[path], packet.sent)
-        touched.add(path)
+        self.losses.arrived(packet, touched)
+        path.home.confirm(path, now)
         self.paths.policy.acknowledged(path, marked=marked)
         return True
 
-    def _was_late(self, packet: SentPacket, now: int) -> None:
-        """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
-        self.reorder.spurious(now)
-        packet.path.sample(now - packet.sent - self._rtt_base_ns)
-
     def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
-        """Find the packets this SACK proves lost. It speaks only of the PSNs its bitmap covers."""
-        end = base + SACK_BITS
-        known = max(self.cack + 1, base)
-        found: list[tuple[SentPacket, LossReason]] = []
-        for path in touched:
-            queue = self._in_flight[path]
-            acked = self._path_acked[path]
-            while queue and (not queue[0].outstanding or queue[0].sent < acked):
-                packet = queue[0]
-                if packet.outstanding:
-                    if not known <= packet.psn < end:
-                        break
-                    found.append((packet, LossReason.LATER_SAME_PATH))
-                    packet.outstanding = False
-                queue.popleft()
-        threshold = self._latest_acked - self.reorder.value(now)
-        for packet in self.outstanding.values():
-            if packet.sent > threshold:
-                break
-            if packet.outstanding and packet.sent + packet.path.extra_ns <= threshold and known <= packet.psn < end:
-                found.append((packet, reason))
-        for packet, why in found:
+        """Act on what a SACK proves lost. It speaks only of the PSNs its bitmap covers."""
+        first = max(self.cack + 1, base)
+        for packet, why in self.losses.verdicts(self.outstanding, touched, first, base + SACK_BITS, reason, now):
             self._lose(packet, why, now)
 
     def _lose(self, packet: SentPacket, reason: LossReason, now: int) -> None:
@@ -362,6 +265,12 @@ class Requester:
         self.lost[packet.psn] = packet
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
+
+    def plane_lost(self, plane: int, now: int) -> None:
+        """A port of `plane` went down: what is out there is sent again at once, and no EV is blamed."""
+        for packet in [packet for packet in self.outstanding.values() if packet.path.plane == plane]:
+            packet.written_off = True
+            self._requeue(packet, Fate.LOST, LossReason.PORT_DOWN, now)
 
     def refused(self, psn: int, ev: int, now: int, *, trimmed: bool) -> bool:
         """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""
@@ -450,14 +359,3 @@ class Requester:
             reason,
             marked,
         )
-
-
-_WITH_IMMEDIATE = frozenset({Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM})
-
-
-def _opcode(first: bool, last: bool, immediate: int | None) -> Opcode:
-    if first and last:
-        return Opcode.WRITE_ONLY if immediate is None else Opcode.WRITE_ONLY_IMM
-    if last:
-        return Opcode.WRITE_LAST if immediate is None else Opcode.WRITE_LAST_IMM
-    return Opcode.WRITE_FIRST if first else Opcode.WRITE_MIDDLE

@@ -195,6 +195,24 @@ def test_plane_imbalance_looks_away_while_a_plane_is_gone(tmp_path: Path) -> Non
     assert measure(view(read(place)))["plane_imbalance"] < 0.005
 
 
+def test_flows_on_one_path_have_an_ideal_of_their_own(tmp_path: Path) -> None:
+    """Two flows of one T0 on one uplink, the others apart: half a port each, then a port each."""
+    place = synthetic.write(tmp_path / "hashed", SMALL.replace("workload:", "transport: {policy: single_path}\nworkload:"))
+    table = pd.read_parquet(place / "packets.parquet")
+    path_of = {0: 0 << 16 | 1, 1: 0 << 16 | 1, 2: 1 << 16 | 0, 3: 1 << 16 | 2}
+    table.assign(ev=table["flow"].map(path_of), plane=table["flow"].map(path_of) // 2**16).to_parquet(place / "packets.parquet")
+    port = 4e6 * 4096 / 4262
+    metrics = measure(view(read(place)))
+    assert metrics["ideal_transport_mbps"] == pytest.approx((2 * 0.5 + 2) * port / 1e6, rel=1e-6)
+    assert metrics["ideal_mbps"] == pytest.approx(4 * 2 * port / 1e6, rel=1e-6)
+
+
+def test_an_ideal_of_its_own_only_where_paths_are_left_out(tmp_path: Path, metrics: dict[str, float]) -> None:
+    assert "ideal_transport_mbps" not in metrics
+    few = SMALL.replace("workload:", "transport: {evs: 4}\nworkload:")
+    assert "ideal_transport_mbps" in measure(view(read(synthetic.write(tmp_path / "few", few))))
+
+
 def test_without_faults_there_are_no_fault_metrics(tmp_path: Path) -> None:
     metrics = measure(view(read(synthetic.write(tmp_path / "calm", SMALL))))
     assert not {"recovery_ms_max", "stall_rtts_max"} & metrics.keys()

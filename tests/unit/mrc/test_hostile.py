@@ -143,7 +143,7 @@ class HostileNetwork(RuleBasedStateMachine):
             assert pair.memory[1 - host] == expected
             fates = pair.log[host].fates()
             packets = sum(-(-len(data) // PAYLOAD) for _, data in self.written[host])
-            early = pair.qps[host].requester.reorder.count  # arrived after all, before they were sent again
+            early = pair.qps[host].requester.losses.reorder.count  # arrived after all, before they were sent again
             assert packets - early <= fates[Fate.ACKNOWLEDGED] <= packets
 
 
