@@ -64,23 +64,21 @@ class Core:
     ) -> None:
         body = responder.sack(trigger, qp.number, qp.remote, probe_id=probe_id)
         self.counters["sacks"] += 1
-        self.send_control(qp.peer, trigger.ev, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
+        self.send_control(qp.peer, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 
     def send_nack(self, qp: QueuePair, responder: Responder, reason: int, trigger: Trigger, now: int) -> None:
         body = responder.nack(reason, trigger, qp.number, qp.remote)
         self.counters["nacks_sent"] += 1
-        self.send_control(qp.peer, trigger.ev, Opcode.NACK, qp.remote, trigger.psn & PSN_MASK, body, now)
+        self.send_control(qp.peer, Opcode.NACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 
     def send_ack(self, qp: QueuePair, responder: Responder, now: int) -> None:
         self.counters["transport_acks"] += 1
         body = responder.transport_ack()
-        self.send_control(
-            qp.peer, responder.latest_ev, Opcode.TRANSPORT_ACK, qp.remote, responder.window.cack & PSN_MASK, body, now
-        )
+        self.send_control(qp.peer, Opcode.TRANSPORT_ACK, qp.remote, responder.window.cack & PSN_MASK, body, now)
 
-    def send_control(self, peer: Peer, ev: int, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
-        """Queue a control packet that answers one which came with `ev`."""
-        self.send_on(peer.reverse.pick(ev, now), peer, opcode, dqp, psn, body, now)
+    def send_control(self, peer: Peer, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
+        """Queue a control packet, on the next of the ways back that are trusted."""
+        self.send_on(peer.reverse.pick(now), peer, opcode, dqp, psn, body, now)
 
     def send_on(self, path: Path, peer: Peer, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
         """Queue a control packet on `path`."""

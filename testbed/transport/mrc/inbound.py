@@ -225,23 +225,22 @@ class Inbound:
             return
         qp, responder = found
         peth = Peth.unpack(packet, BODY_OFFSET)
-        responder.latest_ev = ev
         self._core.heard(qp.peer, now)
         trigger = Trigger(responder.window.cack, ev, peth.tx_timestamp)
         self._core.send_sack(qp, responder, trigger, now, probe_id=peth.probe_id)
         if responder.messages:
             self._core.send_ack(qp, responder, now)  # the one sent before may have been lost
 
-    def _endpoint_request(self, packet: memoryview, ev: int, now: int) -> None:
+    def _endpoint_request(self, packet: memoryview, _ev: int, now: int) -> None:
         peer = self._core.peers.get(bytes(packet[8:24]))
         erth = Erth.unpack(packet, BODY_OFFSET)
         number = Bth.unpack(packet, BTH_OFFSET).psn & _ID_MASK
         if peer is not None and erth.op == EndpointOp.EV_PROBE:
             body = Eeth(EndpointOp.EV_PROBE, erth.tx_timestamp).pack()
-            self._core.send_control(peer, ev, Opcode.ENDPOINT_RESPONSE, ENDPOINT_QP, number, body, now)
+            self._core.send_control(peer, Opcode.ENDPOINT_RESPONSE, ENDPOINT_QP, number, body, now)
         elif peer is not None and erth.op == EndpointOp.PORT_STATUS:
             if self._ports.heard(peer, number, erth.port_status_mask, now):
-                self._ports.answer(peer, ev, number, erth.tx_timestamp, now)
+                self._ports.answer(peer, number, erth.tx_timestamp, now)
         else:
             self._core.counters["dropped_endpoint_request"] += 1
 

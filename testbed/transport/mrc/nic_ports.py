@@ -66,10 +66,10 @@ class NicPorts:
             self._core.port_event(peer, plane.number, PlaneCause.PEER_UP if up else PlaneCause.PEER_DOWN, now)
         return True
 
-    def answer(self, peer: Peer, ev: int, number: int, tx_timestamp: int, now: int) -> None:
+    def answer(self, peer: Peer, number: int, tx_timestamp: int, now: int) -> None:
         """Acknowledge a peer's update."""
         body = Eeth(EndpointOp.PORT_STATUS, tx_timestamp).pack()
-        self._core.send_control(peer, ev, Opcode.ENDPOINT_RESPONSE, ENDPOINT_QP, number, body, now)
+        self._core.send_control(peer, Opcode.ENDPOINT_RESPONSE, ENDPOINT_QP, number, body, now)
 
     def acknowledged(self, inner: bytes, number: int) -> None:
         """A peer's answer to an update; one to an earlier update ends nothing."""

@@ -24,7 +24,7 @@ HEAL_NS = 60_000 * MS
 
 
 class HostileNetwork(RuleBasedStateMachine):
-    """Two endpoints write to each other while ports and paths die, and packets are lost, late, doubled, corrupt, cut, marked."""
+    """Two endpoints write to each other while ports and paths die, and packets are lost, late, doubled, corrupt and cut."""
 
     @initialize(
         seed=st.integers(0, 2**32 - 1),
