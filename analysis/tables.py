@@ -85,20 +85,20 @@ MESSAGES = Table(
 )
 EVENTS = Table(
     "events",
-    "faults, EV state changes and port state changes",
+    "faults, and what hosts noted of their ports, of planes to a peer and of EVs",
     (
         Column("t_ns", _I, "when, confirmed by the kernel for faults, ns"),
         Column("planned_ns", _N, "when it was meant to happen, ns", optional=True),
-        Column("kind", _T, "fault_start | fault_end | ev_state | port_state"),
+        Column("kind", _T, "fault_start | fault_end | port_state | plane_state | ev_state"),
         Column("fault", _N, "index of the planned fault", optional=True),
         Column("where", _T, "link `lower:upper`, switch, or port", optional=True),
         Column("action", _T, "what was done", optional=True, alias="what"),
-        Column("host", _T, "host whose EV changed", optional=True),
-        Column("peer", _T, "destination of that EV", optional=True),
+        Column("host", _T, "host whose port, plane or EV changed", optional=True),
+        Column("peer", _T, "destination of that plane or EV", optional=True),
         Column("ev", _N, "entropy value", optional=True),
         Column("plane", _N, "plane, from 0", optional=True),
-        Column("before", _T, "EV or port state left", optional=True),
-        Column("after", _T, "EV or port state entered", optional=True),
+        Column("before", _T, "state left", optional=True),
+        Column("after", _T, "state entered", optional=True),
         Column("reason", _T, "why", optional=True),
     ),
 )

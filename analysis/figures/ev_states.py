@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, Normalize, to_rgba
@@ -16,10 +17,15 @@ from analysis.figures import style
 from analysis.metrics.faults import affected
 from analysis.packets import UsedPath
 from analysis.view import View
+from testbed.model.flows import Flow
+from testbed.model.topology import host_name
 
 NAME = "ev_states"
 STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED", "UNKNOWN")
-STATE_COLOURS = ("#e3eef6", style.SKY, style.VERMILION, style.INK, style.PURPLE)
+# A plane that is not in use hides the states of its EVs.
+PLANE_SHOWN = {"HERE_DOWN": "port down", "THERE_DOWN": "port down", "BOTH_DOWN": "port down", "CHECKING": "checking"}
+SHOWN = (*STATES, "port down", "checking")
+SHOWN_COLOURS = ("#e3eef6", style.SKY, style.VERMILION, style.INK, style.PURPLE, style.MUTED, style.YELLOW)
 STATE_ROWS_MAX = 32  # rows that can still be labelled
 PATH_ROWS_MAX = 64
 GAP_COLOUR = "#b9bec6"  # no data; white is no packets
@@ -63,7 +69,8 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     if watched:
         caption += (
             " Below, the state that each sender held for its EVs over the faulty links: a path leaves use (red) soon after its "
-            "first loss, and comes back by itself some time after the link does."
+            "first loss, and comes back by itself some time after the link does. Where a NIC port is down, here or at the "
+            "peer, the plane leaves use as a whole and its EVs keep their states."
         )
     alt = "Heat map of packets sent per path over time with losses marked, and EV states of affected paths."
     return style.Drawn(NAME, "Paths in use and EV states", caption, alt)
@@ -135,27 +142,39 @@ def _scale(shades: LinearSegmentedColormap, top: float) -> ScalarMappable:
 
 
 def _states(view: View, edges: Ints, watched: list[UsedPath]) -> Floats:
-    """State number per [bin, row] at each bin's end; NaN where the sender was not recording. EVs begin GOOD."""
-    events = view.run.events
-    mine = is_text(events, "kind", "ev_state")
-    times, evs = ints(events, "t_ns")[mine], ints(events, "ev")[mine]
-    hosts = index_in(events, "host", view.topology.hosts)[mine]
-    peers = index_in(events, "peer", view.topology.hosts)[mine]
-    after = index_in(events, "after", STATES)[mine]
-    order = np.argsort(times, kind="stable")
-    times, evs, hosts, peers, after = times[order], evs[order], hosts[order], peers[order], after[order]
+    """Place in SHOWN per [bin, row] at each bin's end; NaN where the sender was not recording. EVs begin GOOD."""
+    evs, planes = _changes(view, "ev_state", "ev"), _changes(view, "plane_state", "plane")
+    of_plane = np.array([0, *(SHOWN.index(PLANE_SHOWN[state]) for state in PLANE_SHOWN)])
     result = np.zeros((len(edges) - 1, len(watched)))
     for row, path in enumerate(watched):
         flow = view.flows[path.flow]
-        own = (hosts == flow.source) & (peers == flow.target) & (evs == path.ev)
-        at = np.searchsorted(times[own], edges[1:], side="left")
-        result[:, row] = np.concatenate([[0], after[own]])[at]
+        own = _course(evs, flow, path.ev, STATES, edges)
+        plane = of_plane[_course(planes, flow, path.plane, ("OPEN", *PLANE_SHOWN), edges)]
+        result[:, row] = np.where(plane > 0, plane, own)
         result[~view.coverage.bins(view.sender(path.flow), edges), row] = np.nan
     return result
 
 
+def _changes(view: View, kind: str, key: str) -> pd.DataFrame:
+    """The changes of one kind in order of time: t_ns, host, peer, `key` and the state entered."""
+    events = view.run.events
+    rows = events[is_text(events, "kind", kind)].sort_values("t_ns", kind="stable")
+    return rows.assign(key=ints(rows, key))
+
+
+def _course(changes: pd.DataFrame, flow: Flow, key: int, states: tuple[str, ...], edges: Ints) -> Ints:
+    """Place in `states` of one EV or plane at each bin's end; the first until something changes."""
+    own = changes[
+        is_text(changes, "host", host_name(flow.source))
+        & is_text(changes, "peer", host_name(flow.target))
+        & (changes["key"].to_numpy() == key)
+    ]
+    at = np.searchsorted(ints(own, "t_ns"), edges[1:], side="left")
+    return np.concatenate([[0], index_in(own, "after", states)])[at]
+
+
 def _draw_states(axes: Axes, view: View, edges: Ints, watched: list[UsedPath], states: Floats) -> None:
-    colours = ListedColormap(STATE_COLOURS)
+    colours = ListedColormap(SHOWN_COLOURS)
     image = colours(np.nan_to_num(states.T).astype(np.int64))
     image[np.isnan(states.T)] = to_rgba(GAP_COLOUR)
     axes.imshow(image, aspect="auto", interpolation="nearest", extent=_extent(view, edges, len(watched)))
@@ -166,10 +185,10 @@ def _draw_states(axes: Axes, view: View, edges: Ints, watched: list[UsedPath], s
     axes.set_yticks(np.arange(len(watched)) + 0.5, labels, fontsize=6)
     _fault_lines(axes, view)
     seen = sorted({int(state) for state in np.unique(states[~np.isnan(states)])} | {0, 2})
-    handles = [Patch(color=STATE_COLOURS[state], label=STATES[state]) for state in seen]
+    handles = [Patch(color=SHOWN_COLOURS[state], label=SHOWN[state]) for state in seen]
     if np.any(np.isnan(states)):
         handles.append(Patch(color=GAP_COLOUR, label="not recorded"))
-    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, fontsize=7, borderaxespad=0.2)
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=6, fontsize=7, borderaxespad=0.2)
 
 
 def _fault_lines(axes: Axes, view: View) -> None:

@@ -58,6 +58,19 @@ TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("after", "u1"),
         ("reason", "u1"),
     ),
+    "port_states": (
+        ("t_ns", "<i8"),
+        ("plane", "u1"),
+        ("up", "u1"),
+    ),
+    "plane_states": (
+        ("t_ns", "<i8"),
+        ("peer", "<u2"),
+        ("plane", "u1"),
+        ("before", "u1"),
+        ("after", "u1"),
+        ("reason", "u1"),
+    ),
     "samples": (
         ("t_ns", "<i8"),
         ("flow", "<u4"),
@@ -126,9 +139,12 @@ class RecordFiles:
         self.received = Table(directory, "received")
         self.messages = Table(directory, "messages")
         self.ev_states = Table(directory, "ev_states")
+        self.port_states = Table(directory, "port_states")
+        self.plane_states = Table(directory, "plane_states")
         self.samples = Table(directory, "samples")
         self.loop = Table(directory, "loop")
-        self._tables = (self.packets, self.received, self.messages, self.ev_states, self.samples, self.loop)
+        states = (self.ev_states, self.port_states, self.plane_states)
+        self._tables = (self.packets, self.received, self.messages, *states, self.samples, self.loop)
 
     def flush(self) -> None:
         """Hand everything gathered so far to the kernel."""
