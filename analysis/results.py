@@ -36,6 +36,7 @@ class Run:
     samples: pd.DataFrame
     ports: pd.DataFrame
     cpu: pd.DataFrame
+    trace: pd.DataFrame
     missing: frozenset[str]  # names of tables that are not there or cannot be read
     notes: tuple[str, ...]  # what was found wrong while reading
 
@@ -45,19 +46,29 @@ def read(path: Path) -> Run:
     if not path.is_dir():
         raise _refused(path, "no such results folder", "give the folder that holds manifest.json and scenario.yaml")
     if not (path / "scenario.yaml").is_file():
-        raise _refused(path, "not a results folder: it has no scenario.yaml", "give results/<name>/<time>-s<seed>")
+        hint = "give results/<name>/<time>-s<seed>; analysis.load([folder]) reads all runs below a folder"
+        raise _refused(path, "not a results folder: it has no scenario.yaml", hint)
     notes: list[str] = []
     manifest = _manifest(path, notes)
     scenario = load_scenario(path / "scenario.yaml")
     frames: dict[str, pd.DataFrame] = {}
     missing: set[str] = set()
     for table in TABLES:
-        frame = _table(path, table, notes)
+        wanted = not table.on_request or scenario.measure.trace
+        frame = _table(path, table, notes if wanted else [])
         if frame is None:
-            missing.add(table.name)
+            if wanted:
+                missing.add(table.name)
             frame = _frame(table, pa.table({}))
         frames[table.name] = frame
     return Run(path, scenario, manifest, **frames, missing=frozenset(missing), notes=tuple(notes))
+
+
+def read_table(path: Path, name: str) -> pd.DataFrame:
+    """One table of a results folder (`packets`, `ports`, ...); empty when it is missing or cut off. KeyError for no table."""
+    table = {table.name: table for table in TABLES}[name]
+    frame = _table(path, table, [])
+    return _frame(table, pa.table({})) if frame is None else frame
 
 
 def _manifest(path: Path, notes: list[str]) -> Mapping[str, Any]:
@@ -72,7 +83,7 @@ def _manifest(path: Path, notes: list[str]) -> Mapping[str, Any]:
         return {}
     if not isinstance(manifest, dict):
         raise _refused(file, "the manifest is not a mapping", "")
-    schema = manifest.get("schema", SCHEMA)
+    schema = manifest.get("schema")
     if schema != SCHEMA:
         raise _refused(file, f"schema {schema!r} is not known", f"this version reads schema {SCHEMA}")
     return manifest

@@ -19,7 +19,8 @@ from testbed.model.topology import Topology
 PATHS_AT_ONCE = 4000
 NAMED_AT_MOST = 20  # paths that are probed again, one by one, to say where they end
 _PROBE_BYTES = 200  # charged bytes of a probe, rounded up
-_MARGIN_S = 0.3
+_MARGIN_S = 1.0  # a machine that stops for a while loses no probe; nobody waits so long where none is lost
+_AGAIN_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _probe(fabric: Fabric, prober: Prober, routes: Sequence[Route]) -> list[str]
 def _where(fabric: Fabric, prober: Prober, route: Route) -> str:
     """Probe once more, alone, and read from the counters how far it came."""
     before = _sent(fabric)
-    arrived, _ = prober.probe([route], max(fabric.links.delay_ns) / 1e9 + _MARGIN_S)
+    arrived, _ = prober.probe([route], max(fabric.links.delay_ns) / 1e9 + _AGAIN_S)
     if arrived:
         return "once; a second one arrived"
     after = _sent(fabric)

@@ -57,7 +57,7 @@ def _serve(plan_file: str, control: Control, make_nic: MakeNic) -> int:
     try:
         carriers = carrier.of_ports({port.interface: port.plane for port in plan.ports})
     except OSError as error:
-        raise PlanError(f"ports {', '.join(port.interface for port in plan.ports)}: {error.strerror}") from error
+        raise PlanError(f"ports {', '.join(port.interface for port in plan.ports)}: {error}") from error
     session = Session(plan, control, make_nic, time.monotonic_ns())
     session.extra_counters = wire.counters
     _settle_collector()

@@ -66,6 +66,8 @@ class Endpoint(Protocol):
     def add_peer(self, index: int, inner: bytes, paths: Sequence[tuple[int, int, str]]) -> None: ...
     def create_qp(self, peer_index: int) -> QueuePair: ...
     def connect_qp(self, number: int, remote_number: int, remote_psn: int) -> None: ...
+    def deny(self, peer_index: int, ev: int, now: int) -> None: ...
+    def allow(self, peer_index: int, ev: int, now: int) -> None: ...
     def post_write(
         self,
         number: int,
@@ -103,13 +105,16 @@ def build(plan: HostPlan, recorder: Recorder) -> Nic:
     if plan.kind not in KINDS:
         raise PlanError(f"transport kind {plan.kind!r} is not one of {', '.join(KINDS)}")
     module = import_module(f"testbed.transport.{plan.kind}")
+    settings = dict(plan.transport)
     try:
+        if "limits" in settings:
+            settings["limits"] = module.QpLimits(**settings["limits"])
         config = module.EndpointConfig(
             host=plan.index,
             inner=plan.inner,
             ports=tuple(module.PortConfig(port.plane, port.rate_bps, port.bucket_bytes) for port in plan.ports),
             overhead_bytes=plan.overhead_bytes,
-            **plan.transport,
+            **settings,
         )
     except (TypeError, ValueError) as error:
         raise PlanError(f"the {plan.kind} transport does not take this configuration: {error}") from error

@@ -29,12 +29,13 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another host. `paths` holds (EV, plane, outer destination address)."""
+    """Another host. `paths` holds (EV, plane, outer destination address), `denied` the EVs on the denylist."""
 
     host: str
     index: int
     inner: bytes
     paths: tuple[tuple[int, int, str], ...]
+    denied: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out."""
+    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out.
+
+    `trace`: every decision of the transport is recorded too.
+    """
 
     host: str
     index: int
@@ -67,6 +71,7 @@ class HostPlan:
     transport: Mapping[str, Any]
     peers: tuple[Peer, ...]
     flows: tuple[Flow, ...]
+    trace: bool = False
 
     @property
     def payload(self) -> int:
@@ -117,12 +122,13 @@ def parse(raw: Mapping[str, Any]) -> HostPlan:
         transport=transport,
         peers=tuple(_peer(peer) for peer in raw["peers"]),
         flows=flows,
+        trace=raw.get("trace", False),
     )
 
 
 def _peer(raw: Mapping[str, Any]) -> Peer:
     paths = tuple((path["ev"], path["plane"], path["address"]) for path in raw["paths"])
-    return Peer(raw["host"], raw["index"], _packed(raw["inner"]), paths)
+    return Peer(raw["host"], raw["index"], _packed(raw["inner"]), paths, tuple(raw.get("denied", ())))
 
 
 def _packed(address: str) -> bytes:

@@ -62,6 +62,7 @@ class Recorder:
     ev_state: Callable[[int, int, int, int, int, int], None]
     port_state: Callable[[int, int, int], None]
     plane_state: Callable[[int, int, int, int, int, int], None]
+    decision: Callable[[int, int, int, int, int, int], None] | None  # only where the plan asks for a trace
 
     def __init__(self, files: RecordFiles, planes: Sequence[int]) -> None:
         self.files = files
@@ -71,6 +72,7 @@ class Recorder:
         self.ev_state = files.ev_states.row
         self.port_state = files.port_states.row
         self.plane_state = files.plane_states.row
+        self.decision = files.trace.row if files.trace is not None else None
         self.received = _received(files.received.row, self.arrivals)
 
 

@@ -38,6 +38,8 @@ ALLOWED: dict[str, frozenset[Phase]] = {
     "connect": frozenset({Phase.READY}),
     "calibrate": frozenset({Phase.CONNECTED}),
     "start": frozenset({Phase.CONNECTED}),
+    "deny": frozenset({Phase.CONNECTED, Phase.RUNNING, Phase.STOPPED}),
+    "allow": frozenset({Phase.CONNECTED, Phase.RUNNING, Phase.STOPPED}),
     "stop": frozenset({Phase.CONNECTED, Phase.RUNNING}),
     "quit": frozenset({Phase.READY, Phase.CONNECTED, Phase.RUNNING, Phase.STOPPED}),
 }
@@ -50,11 +52,14 @@ class Session:
         self.plan = plan
         self.control = control
         self.phase = Phase.READY
-        self.files = RecordFiles(plan.records)
+        self.files = RecordFiles(plan.records, trace=plan.trace)
         planes = [port.plane for port in plan.ports]
         self.recorder = Recorder(self.files, planes)
         self.nic = make_nic(plan, self.recorder)
         self.endpoint = self.nic.endpoint
+        for peer in plan.peers:
+            for ev in peer.denied:
+                self.endpoint.deny(peer.index, ev, now)
         self.extra_counters: Callable[[], dict[str, int]] = dict  # the loop adds the socket's
         self._plane_of = {ev: plane for peer in plan.peers for ev, plane, _ in peer.paths}
         longest = max((flow.message for flow in plan.flows), default=0)
@@ -117,6 +122,8 @@ class Session:
                 self._start(message["t0_ns"], now)
             elif kind == "stop":
                 self._stop()
+            elif kind in ("deny", "allow"):
+                self._change_denylist(kind == "deny", message["evs"], now)
             else:
                 self.phase = Phase.DONE
         except (KeyError, TypeError) as error:
@@ -164,6 +171,14 @@ class Session:
         self.workloads.start(t0_ns)
         self.phase = Phase.RUNNING
         self._progress_at = now + PROGRESS_NS
+
+    def _change_denylist(self, deny: bool, evs: list[tuple[int, int]], now: int) -> None:
+        """`evs`: [peer index, EV] of each. The last path that still works is kept, and the log says so."""
+        for peer, ev in evs:
+            try:
+                (self.endpoint.deny if deny else self.endpoint.allow)(peer, ev, now)
+            except ValueError as error:
+                self._log(f"EV {ev:#x} towards peer {peer} stays in use: {error}")
 
     def _stop(self) -> None:
         self.workloads.stop()

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from testbed.model import evs, fields, flows, framing, paths, units
 from testbed.model import faults as fault_plans
-from testbed.model import fields, flows, framing, units
+from testbed.model import transport as transports
 from testbed.model import tree as t
 from testbed.model.fields import Problems, Values
-from testbed.model.scenario import FaultSpec, LinkSelector, LinkSpec, MeasureSpec, TransportSpec, WorkloadKind, WorkloadSpec
-from testbed.model.topology import INTERFACE_NAME_MAX, Link, Topology, build, names_too_long
+from testbed.model.scenario import (
+    DenySpec,
+    FaultSpec,
+    LinkSelector,
+    LinkSpec,
+    MeasureSpec,
+    TransportSpec,
+    WorkloadKind,
+    WorkloadSpec,
+)
+from testbed.model.topology import INTERFACE_NAME_MAX, Link, Topology, build, host_name, names_too_long
 
 
 def check(root: t.Mapping, done: Values, problems: Problems) -> None:
@@ -23,9 +33,8 @@ def check(root: t.Mapping, done: Values, problems: Problems) -> None:
         _names(root, topology, problems)
     if "links" in done and "transport" in done:
         _payload(root, done["links"], done["transport"], problems)
-    if topology and "transport" in done and done["transport"].evs < topology.spec.planes:
-        message = f"{done['transport'].evs} EVs cannot cover {topology.spec.planes} planes equally"
-        _add(problems, root, "transport.evs", message, "at least one per plane")
+    if topology and "transport" in done:
+        _evs(root, done, topology, problems)
     if "switch" in done and "transport" in done:
         _trim_size(root, done, problems)
     for index, spec in enumerate(done.get("workload", ())):
@@ -44,6 +53,10 @@ def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
     for key in unused:
         off = "trimming" if key == "trim_size" else "ecn"
         found.append(f"{_where(root, f'switch.{key}')} switch.{key} is unused: switch.{off} is false")
+    section = root.entries.get("transport")
+    written = section.entries if isinstance(section, t.Mapping) else {}
+    for key, why in transports.unused(done["transport"], written):
+        found.append(f"{_where(root, f'transport.{key}')} transport.{key} is unused: {why}")
     measure: MeasureSpec = done["measure"]
     for index, spec in enumerate(done["faults"]):
         if spec.at_ns <= measure.warmup_ns:
@@ -81,6 +94,57 @@ def _payload(root: t.Mapping, links: LinkSpec, transport: TransportSpec, problem
         hint = f"a payload of at most {most}B, or an MTU of at least {need}" if most >= 64 else f"an MTU of at least {need}"
         written = isinstance(tree := root.entries.get("transport"), t.Mapping) and "payload" in tree.entries
         _add(problems, root, "transport.payload" if written else "links.mtu", message, hint)
+
+
+def _evs(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:
+    """Every plane has an EV, every name in the lists exists, and every pair that talks has a path left."""
+    spec: TransportSpec = done["transport"]
+    before = len(problems.found)
+    planes = topology.spec.planes
+    for key, count in (("evs", spec.evs), ("active_evs", spec.active_evs)):
+        if 0 < count < planes and not spec.ev_list:
+            message = f"{count} EVs cannot cover {planes} planes equally"
+            _add(problems, root, f"transport.{key}", message, "at least one per plane")
+    for index, name in enumerate(spec.ev_list):
+        if name not in topology.switches:
+            message = f"there is no path {units.shown(name)}: a path is named after its T1, or its T0 inside a group"
+            _add(problems, root, f"transport.ev_list.{index}", message, fields.close(name, topology.switches))
+    for index, deny in enumerate(spec.denylist):
+        path = f"transport.denylist.{index}"
+        if not fault_plans.matching(LinkSelector(ends=deny.ends), topology):
+            message = f"there is no link {units.shown(':'.join(deny.ends))}"
+            _add(problems, root, path, message, _nearest_link(deny.ends, topology.links))
+        if "measure" in done:
+            _deny_times(root, path, deny, done["measure"], problems)
+    workload = done.get("workload", ())
+    if len(problems.found) == before and "seed" in done and workload and None not in workload:
+        _paths_left(root, done, topology, problems)
+
+
+def _deny_times(root: t.Mapping, path: str, deny: DenySpec, measure: MeasureSpec, problems: Problems) -> None:
+    for key, time in (("at", deny.at_ns), ("for", deny.at_ns + (deny.for_ns or 0))):
+        if time > measure.duration_ns:
+            message = f"{units.format_time(time)} is after the end of the run"
+            _add(problems, root, f"{path}.{key}", message, f"the run lasts {units.format_time(measure.duration_ns)}")
+            return
+
+
+def _paths_left(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:
+    spec, seed = done["transport"], done["seed"]
+    if not (spec.ev_list or spec.denylist):
+        return
+    for source, target in evs.pairs(tuple(done["workload"]), seed, topology):
+        found = evs.given(spec, seed, topology, source, target)
+        ends = f"{host_name(source)} to {host_name(target)}"
+        if not found:
+            names = ", ".join(path.name for path in paths.paths(topology, source, target)[:8])
+            _add(problems, root, "transport.ev_list", f"no path from {ends} is in the list", f"paths of this pair: {names}")
+            return
+        denied = {path for deny in spec.denylist for path in evs.crossing(deny, found, source, target)}
+        if len(denied) == len(found):
+            message = f"every EV from {ends} crosses a link of the list"
+            _add(problems, root, "transport.denylist", message, "at least one path must be left")
+            return
 
 
 def _trim_size(root: t.Mapping, done: Values, problems: Problems) -> None:

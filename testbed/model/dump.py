@@ -7,8 +7,17 @@ from typing import Any
 import yaml
 
 from testbed.model import timing, units
-from testbed.model.scenario import FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import (
+    DenySpec,
+    FaultSpec,
+    LinkSelector,
+    Scenario,
+    TransportSpec,
+    WorkloadKind,
+    WorkloadSpec,
+)
 from testbed.model.topology import host_name
+from testbed.model.transport import EXPONENTIAL_FOREVER, default, timeout_ns, unused
 
 WIDTH = 120
 
@@ -29,19 +38,7 @@ def dump(scenario: Scenario) -> str:
         "links": _links(scenario),
         "switch": _switch(scenario),
         "routing": scenario.routing.value,
-        "transport": {
-            "kind": scenario.transport.kind.value,
-            "payload": f"{scenario.transport.payload}B",
-            "qps": scenario.transport.qps,
-            "evs": scenario.transport.evs,
-            "active_evs": scenario.transport.active_evs or "all",
-            "policy": scenario.transport.policy,
-            "cc": scenario.transport.cc,
-            "window": window or "auto",
-            "sack_bytes": units.format_size(scenario.transport.sack_bytes),
-            "probes": scenario.transport.probes,
-            "reshuffle": scenario.transport.reshuffle,
-        },
+        "transport": _transport(scenario.transport),
         "workload": [_workload(spec) for spec in scenario.workload],
         "faults": [_fault(spec) for spec in scenario.faults],
         "measure": {
@@ -49,6 +46,7 @@ def dump(scenario: Scenario) -> str:
             "duration": units.format_time(scenario.measure.duration_ns),
             "interval": units.format_time(scenario.measure.interval_ns),
             "drain": units.format_time(scenario.measure.drain_ns),
+            "trace": scenario.measure.trace,
         },
         "expect": [expectation.text for expectation in scenario.expect],
         "seed": scenario.seed,
@@ -104,6 +102,55 @@ def _switch(scenario: Scenario) -> dict[str, Any]:
         "trim_last_hop": units.format_size(switch.trim_last_hop_bytes),
         "trim_size": units.format_size(switch.trim_size),
     }
+
+
+def _transport(spec: TransportSpec) -> dict[str, Any]:
+    """Without the defaults of keys that are not in force: read again, they would be reported as unused."""
+    entry, plain = _keys_of(spec), _keys_of(default())
+    for key, _ in unused(spec, entry):
+        if entry[key] == plain[key]:
+            del entry[key]
+    return entry
+
+
+def _keys_of(spec: TransportSpec) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "kind": spec.kind.value,
+        "payload": f"{spec.payload}B",
+        "qps": spec.qps,
+        "evs": spec.evs,
+        "active_evs": spec.active_evs or "all",
+        "policy": spec.policy,
+        "replacement": spec.replacement,
+        "cc": spec.cc,
+        "window": spec.window_frames or "auto",
+        "sack_bytes": units.format_size(spec.sack_bytes),
+        "probes": spec.probes,
+        "reshuffle": spec.reshuffle,
+        "mpr": spec.mpr,
+        "mpr_dest": spec.mpr_dest,
+        "dynamic_mpr": spec.dynamic_mpr,
+        "max_wimm": spec.max_wimm,
+        "max_wimm_dest": spec.max_wimm_dest,
+        "timeout": "auto" if spec.timeout_n is None else units.format_time(timeout_ns(spec.timeout_n)),
+        "timeout_linear": spec.timeout_linear,
+        "timeout_exponential": "forever" if spec.timeout_exponential == EXPONENTIAL_FOREVER else spec.timeout_exponential,
+    }
+    if spec.probes:
+        interval = units.format_time(spec.probe_interval_ns) if spec.probe_interval_ns else "auto"
+        entry["probes"] = {"interval": interval, "count": spec.probe_count}
+    if spec.ev_list:
+        entry["ev_list"] = list(spec.ev_list)
+    if spec.denylist:
+        entry["denylist"] = [_deny(deny) for deny in spec.denylist]
+    return entry
+
+
+def _deny(spec: DenySpec) -> str | dict[str, str]:
+    link = ":".join(spec.ends)
+    times = {"at": spec.at_ns, "for": spec.for_ns}
+    given = {key: units.format_time(time) for key, time in times.items() if time}
+    return {"link": link, **given} if given else link
 
 
 def _workload(spec: WorkloadSpec) -> dict[str, Any]:

@@ -32,11 +32,15 @@ def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
     """Every flow of every workload, numbered in order."""
     found: list[Flow] = []
     for index, spec in enumerate(scenario.workload):
-        rng = random.Random(f"{scenario.seed}/workload/{index}")
-        for source, target in pairs(spec, topology, rng):
+        for source, target in pairs(spec, topology, rng_of(scenario.seed, index)):
             job = f"{spec.job}-bystander" if (source, target) == spec.bystander else spec.job
             found.append(Flow(len(found), source, target, spec.message, spec.depth, spec.start_ns, spec.stop_ns, job))
     return tuple(found)
+
+
+def rng_of(seed: int, index: int) -> random.Random:
+    """What the choices of workload `index` are drawn from."""
+    return random.Random(f"{seed}/workload/{index}")
 
 
 def pairs(spec: WorkloadSpec, topology: Topology, rng: random.Random) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Problem, ScenarioError
-from testbed.model import checks, fields, framing, schema, traffic
+from testbed.model import checks, fields, framing, schema, traffic, transport
 from testbed.model import tree as t
 from testbed.model.dump import dump
 from testbed.model.fields import Key, Problems, Reader, Values
@@ -115,7 +115,7 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
         return schema.links(tree, path, problems, planes)
 
     def switch(tree: t.Tree, path: str) -> Any:
-        payload = done["transport"].payload if "transport" in done else schema.DEFAULT_PAYLOAD
+        payload = done["transport"].payload if "transport" in done else transport.DEFAULT_PAYLOAD
         overhead = done["links"].overhead_bytes if "links" in done else framing.DEFAULT_OVERHEAD_BYTES
         return schema.switch(tree, path, problems, framing.charged_bytes(payload, overhead))
 
@@ -141,7 +141,7 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
         "source": fields.text,
         "topology": lambda tree, path: schema.topology(tree, path, problems),
         "links": links,
-        "transport": lambda tree, path: schema.transport(tree, path, problems),
+        "transport": lambda tree, path: transport.transport(tree, path, problems),
         "switch": switch,
         "routing": lambda tree, path: schema.routing(tree, path, problems),
         "workload": workload,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.model import fluid, framing, timing, units
+from testbed.model import evs, fluid, framing, timing, units
 from testbed.model.faults import PlannedFault, resolve
 from testbed.model.flows import Flow, flows
-from testbed.model.scenario import Scenario
+from testbed.model.paths import Path
+from testbed.model.scenario import DenySpec, Scenario
 from testbed.model.topology import Tier, Topology
+from testbed.model.transport import EXPONENTIAL_FOREVER, MPR_UNIT, timeout_ns
 
 MIN_BDP_FRAMES = timing.MIN_WINDOW_FRAMES  # DESIGN 7: below it windows, marks and recovery times mean little
 # DESIGN 2, a crude endpoint on the reference machine: 130 us of host CPU per data packet at 9,500 packets/s in all, 73 us at
 # saturation. The larger: rates that a run can hold are far from saturation.
 CPU_US_PER_PACKET = 130.0
+PROBE_RTTS = 2  # docs/protocol.md, "EV states": the endpoint's own default interval
 CPU_WARNING = 0.8  # of all cores; DESIGN 2 measured 0.63 to 0.80 busy at rates that still held
 
 
@@ -90,10 +94,45 @@ def summary(scenario: Scenario, topology: Topology, cores: int) -> str:
         ("ideal goodput", f"{prediction.goodput_bps / 1e6:.2f} Mbit/s in all, without faults"),
         ("packets", f"{prediction.data_packets_per_s:.0f} data/s and {prediction.sack_packets_per_s:.0f} SACKs/s or more"),
         ("host CPU", f"about {prediction.cpu_cores:.1f} of {cores} cores, at {CPU_US_PER_PACKET:.0f} us per data packet"),
+        *_transport_lines(scenario, topology),
         *(("fault", _fault(fault)) for fault in planned),
         *(("warning", warning) for warning in warnings(scenario, prediction, cores)),
     ]
     return "".join(f"{name:<16}{text}\n" for name, text in lines)
+
+
+def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, str]]:
+    """What is in force: paths, policy, probes, limits and timers of the transport."""
+    spec = scenario.transport
+    counts = sorted({len(found) for found in _ev_sets(scenario, topology)})
+    evs_per_pair = " or ".join(map(str, counts)) + (", as listed" if spec.ev_list else "")
+    active = f"{spec.active_evs} of them active, the rest backup" if spec.active_evs else "all active"
+    interval = spec.probe_interval_ns or PROBE_RTTS * timing.rtt_base_ns(scenario)
+    probes = f"every {interval / 1e6:g} ms, {spec.probe_count} answers bring a path back" if spec.probes else "none"
+    n = timing.timeout_n(scenario)
+    doubling = "for ever" if spec.timeout_exponential == EXPONENTIAL_FOREVER else f"{spec.timeout_exponential} times"
+    timer = f"{timeout_ns(n) / 1e6:g} ms (n = {n}), {spec.timeout_linear} times, then doubling {doubling}"
+    mpr = f"{spec.mpr * MPR_UNIT} PSNs" + ("" if spec.mpr == spec.mpr_dest else f" ({spec.mpr_dest * MPR_UNIT} accepted)")
+    wimm = f"{spec.max_wimm} WRITE_WITH_IMMs"
+    lines = [
+        ("EVs", f"{evs_per_pair} per pair, {active}; replacement {spec.replacement}"),
+        ("policy", f"{spec.policy}, cc {spec.cc}, SACK every {units.format_size(spec.sack_bytes)}"),
+        ("probes", probes),
+        ("limits", f"{mpr}{', dynamic' if spec.dynamic_mpr else ''}, {wimm} under way; {spec.qps} QP per flow"),
+        ("timeout", timer),
+    ]
+    return lines + [("denied", _denial(deny)) for deny in spec.denylist]
+
+
+def _ev_sets(scenario: Scenario, topology: Topology) -> Iterator[tuple[Path, ...]]:
+    spec, seed = scenario.transport, scenario.seed
+    for source, target in evs.pairs(scenario.workload, seed, topology):
+        yield evs.given(spec, seed, topology, source, target)
+
+
+def _denial(deny: DenySpec) -> str:
+    until = "the end" if deny.for_ns is None else units.format_time(deny.at_ns + deny.for_ns)
+    return f"{units.format_time(deny.at_ns)} to {until}: EVs over {':'.join(deny.ends)}"
 
 
 def _rates(scenario: Scenario) -> str:

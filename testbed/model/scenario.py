@@ -71,18 +71,42 @@ class SwitchSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class DenySpec:
+    """EVs whose path crosses this link are denied from `at_ns` (0: before any traffic) for `for_ns`, None: to the end."""
+
+    ends: tuple[str, str]
+    at_ns: int = 0
+    for_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TransportSpec:
+    """What every endpoint is configured with; `timeout_n` is the n of 1.024 us x 2^n, None for what suits the round trip."""
+
     kind: TransportKind
     payload: int
     qps: int
     evs: int
-    active_evs: int  # 0: all
-    policy: str  # mrc | oblivious | single_path
+    active_evs: int  # per destination; 0: all
+    ev_list: tuple[str, ...]  # names of paths, as `paths.Path.name`; empty: chosen
+    denylist: tuple[DenySpec, ...]
+    policy: str  # mrc | oblivious | single_path | reps
+    replacement: str  # same_plane | any
     cc: str  # fixed
     window_frames: int  # 0: chosen from the BDP
     sack_bytes: int
     probes: bool
+    probe_interval_ns: int  # 0: two base round trips
+    probe_count: int  # answers in a row that restore a path
     reshuffle: bool
+    mpr: int  # PSNs in flight, in units of 128: as requester
+    mpr_dest: int  # as responder
+    dynamic_mpr: bool
+    max_wimm: int  # WRITE_WITH_IMMs under way: as requester
+    max_wimm_dest: int  # as responder
+    timeout_n: int | None
+    timeout_linear: int
+    timeout_exponential: int  # 25: for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +157,16 @@ class FaultSpec:
 
 @dataclass(frozen=True, slots=True)
 class MeasureSpec:
-    """The window is [warmup, duration]; `drain_ns` bounds how long messages under way may finish after it."""
+    """The window is [warmup, duration]; `drain_ns` bounds how long messages under way may finish after it.
+
+    `trace`: the transport's every decision is recorded too.
+    """
 
     warmup_ns: int
     duration_ns: int
     interval_ns: int
     drain_ns: int
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""The sections of a scenario that describe the fabric, the transport and the measuring: their keys, ranges and defaults.
+"""The sections of a scenario that describe the fabric and the measuring: their keys, ranges and defaults.
 
-Traffic (workload, faults, expect) is in `traffic.py`; what only several sections together can say is in `checks.py`.
+The transport is in `transport.py`, traffic (workload, faults, expect) in `traffic.py`; what only several sections together
+can say is in `checks.py`.
 Each function reads one section and returns its frozen dataclass; it raises `Refused` or `Reported` (see `fields.py`).
 Keys that DESIGN 4.2 lists and this version does not build are refused by name: nothing is silently ignored.
 """
@@ -8,7 +9,6 @@ Keys that DESIGN 4.2 lists and this version does not build are refused by name: 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 
 from testbed.model import fields, framing, timing
@@ -21,18 +21,15 @@ from testbed.model.scenario import (
     ScaleSpec,
     SwitchSpec,
     TopologySpec,
-    TransportKind,
-    TransportSpec,
 )
 
 NS, US, MS, S = 1, 10**3, 10**6, 10**9
 KBIT, GBIT = 10**3, 10**9
-KIB, MIB, GIB = 2**10, 2**20, 2**30
+KIB, GIB = 2**10, 2**30
 
 MAX_NODES_PER_KIND = 0x1000  # uSIDs per kind of node in the plan: a base and 12 bits (usid.py)
 MAX_LINKS = 2**17  # one machine carries no more; also keeps a mistyped number from laying out a billion links
 MTU_MIN, MTU_MAX = 1280, 65535  # IPv6 asks for 1280 (RFC 8200 section 5); a veth takes no more than 65535
-DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # also a folder below results/
 
 TOPOLOGY = (
@@ -151,79 +148,6 @@ def routing(tree: t.Tree, path: str, problems: Problems) -> Routing:
     return Routing(_routing_kind(tree, path))
 
 
-POLICIES = ("mrc", "oblivious", "single_path")
-TRANSPORT_LATER = {
-    "ev_list": "an explicit EV list",
-    "denylist": "the denylist",
-    "replacement": "the choice of replacement plane",
-    "backpressure": "responder back-pressure",
-}
-
-
-def _policy(tree: t.Tree, path: str) -> str:
-    if isinstance(tree, t.Scalar) and ".py:" in tree.text:
-        raise Refused("a policy of your own is not available in this version", f"available: {', '.join(POLICIES)}")
-    return str(fields.choice(POLICIES, ("reps",))(tree, path))
-
-
-def _qps(tree: t.Tree, path: str) -> int:
-    count: int = fields.integer(1, 2**16)(tree, path)
-    if count > 1:
-        raise Refused(f"{count} QPs per flow are not available in this version", "1 is")
-    return count
-
-
-def _active_evs(tree: t.Tree, _path: str) -> int:
-    if isinstance(tree, t.Scalar) and tree.text == "all":
-        return 0
-    raise Refused("a backup set of EVs is not available in this version", "`active_evs: all` is")
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """A window as written: whole frames, or bytes; both 0 for `auto`."""
-
-    frames: int = 0
-    size: int = 0
-
-
-def _window(tree: t.Tree, path: str) -> _Window:
-    if isinstance(tree, t.Scalar) and tree.text == "auto":
-        return _Window()
-    value = fields.threshold(tree, path)
-    if isinstance(value, int):
-        return _Window(size=value)
-    if value.denominator != 1:
-        raise Refused(f"a window is a whole number of frames, found {t.describe(tree)}")
-    return _Window(frames=int(value))
-
-
-TRANSPORT = (
-    Key("kind", fields.choice([kind.value for kind in TransportKind], ("rc", "tcp", "mptcp")), "mrc"),
-    Key("payload", fields.size(64, 64 * KIB), DEFAULT_PAYLOAD),
-    Key("qps", _qps, 1),
-    Key("evs", fields.integer(1, 2**16), 128),  # the paper's NICs hold 128 to 256 (mrc-facts 3.5)
-    Key("active_evs", _active_evs, 0),
-    Key("policy", _policy, "mrc"),
-    Key("cc", fields.choice(("fixed",), ("nscc", "none", "dcqcn", "cubic", "bbr")), "fixed"),
-    Key("window", _window, _Window()),
-    Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
-    Key("probes", fields.boolean, True),
-    Key("reshuffle", fields.boolean, True),
-)
-
-
-def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
-    values = fields.section(tree, path, TRANSPORT, problems, TRANSPORT_LATER)
-    window: _Window = values.pop("window")
-    if window.size % values["payload"]:
-        message = f"{window.size} bytes are not a whole number of {values['payload']}-byte payloads"
-        problems.add(t.locate(tree, "window"), fields.join(path, "window"), message)
-        raise fields.Reported
-    frames = window.frames or window.size // values["payload"]
-    return TransportSpec(**{**values, "kind": TransportKind(values["kind"])}, window_frames=frames)
-
-
 def measure(tree: t.Tree, path: str, problems: Problems, links: LinkSpec | None) -> MeasureSpec:
     """`links` gives the default of `drain`; None when that section is broken."""
     drain = timing.default_drain_ns(links) if links else 0
@@ -232,9 +156,10 @@ def measure(tree: t.Tree, path: str, problems: Problems, links: LinkSpec | None)
         Key("duration", fields.time(100 * MS, 24 * 3600 * S), 20 * S),
         Key("interval", fields.time(10 * MS, 60 * S), 100 * MS),
         Key("drain", fields.time(0, 3600 * S), drain),
+        Key("trace", fields.boolean, False),
     )
     values = fields.section(tree, path, keys, problems)
-    spec = MeasureSpec(values["warmup"], values["duration"], values["interval"], values["drain"])
+    spec = MeasureSpec(values["warmup"], values["duration"], values["interval"], values["drain"], values["trace"])
     before = len(problems.found)
     if spec.warmup_ns >= spec.duration_ns:
         message = "the warm-up takes the whole duration: nothing is left to measure"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from testbed.model import framing
+from testbed.model import framing, transport
 from testbed.model.scenario import LinkSpec, Scenario
 
 NS_PER_S = 10**9
@@ -61,6 +61,15 @@ def default_window_frames(scenario: Scenario) -> int:
 def window_frames(scenario: Scenario) -> int:
     """The window in force: the scenario's own, or the default."""
     return scenario.transport.window_frames or default_window_frames(scenario)
+
+
+def timeout_n(scenario: Scenario) -> int:
+    """The exponent of the retransmission timer in force: the scenario's own, or the least that makes four base round trips."""
+    n = scenario.transport.timeout_n
+    if n is not None:
+        return n
+    most = range(transport.TIMEOUT_MAX_N)
+    return next((n for n in most if transport.timeout_ns(n) >= 4 * rtt_base_ns(scenario)), transport.TIMEOUT_MAX_N)
 
 
 def default_window_bytes(scenario: Scenario) -> int:

@@ -114,7 +114,7 @@ def _paths(options: argparse.Namespace) -> ExitStatus:
         return ExitStatus.PASSED
     if options.target is None:
         raise _wrong("", "needs a scenario and two hosts, or --decode ADDRESS", "python -m testbed paths quickstart h0 h5")
-    from testbed.run.plan import chosen_paths
+    from testbed.model import evs
 
     scenario, topology = _load(options)
     ends = []
@@ -125,9 +125,11 @@ def _paths(options: argparse.Namespace) -> ExitStatus:
     if ends[0] == ends[1]:
         raise _wrong(options.source, "has no path to itself", "")
     print(f"{'EV':>8}  {'plane':>5}  {'address':<40}  hops")
-    for path in chosen_paths(scenario, topology, *ends):
+    found = evs.given(scenario.transport, scenario.seed, topology, *ends)
+    denied = evs.denied_at_start(scenario.transport, found, *ends)
+    for path in found:
         hops = " ".join((options.source, *path.hops, options.target))
-        print(f"{path.ev:>8}  {path.plane:>5}  {path.address!s:<40}  {hops}")
+        print(f"{path.ev:>8}  {path.plane:>5}  {path.address!s:<40}  {hops}{'  denied' if path in denied else ''}")
     return ExitStatus.PASSED
 
 

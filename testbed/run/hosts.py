@@ -143,6 +143,11 @@ class Hosts:
         for host in self._hosts.values():
             host.channel.send(message)
 
+    def tell(self, host: str, message: Message) -> None:
+        """Send one message to one host; nothing when that host takes no part in the run."""
+        if host in self._hosts:
+            self._hosts[host].channel.send(message)
+
     def flush(self) -> None:
         for host in self._hosts.values():
             if host.channel.pending():

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from testbed.fabric.queues import shaper
-from testbed.model import timing, usid
+from testbed.model import evs, timing, usid
 from testbed.model.flows import Flow
-from testbed.model.paths import Path as FabricPath
-from testbed.model.paths import choose, paths
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Tier, Topology, host_name
 
@@ -22,12 +19,6 @@ def host_plans(scenario: Scenario, topology: Topology, flows: Sequence[Flow], re
     """One plan per host that takes part in a flow, in host order. `records` is where each gets its own folder."""
     hosts = sorted({host for flow in flows for host in (flow.source, flow.target)})
     return [_host_plan(scenario, topology, flows, records, host) for host in hosts]
-
-
-def chosen_paths(scenario: Scenario, topology: Topology, source: int, target: int) -> tuple[FabricPath, ...]:
-    """The paths `source` sprays over towards `target`: seeded per ordered pair, so that adding a flow changes no other."""
-    rng = random.Random(f"{scenario.seed}:{source}:{target}")
-    return choose(paths(topology, source, target), scenario.transport.evs, rng)
 
 
 def _host_plan(scenario: Scenario, topology: Topology, flows: Sequence[Flow], records: Path, host: int) -> HostPlan:
@@ -43,6 +34,7 @@ def _host_plan(scenario: Scenario, topology: Topology, flows: Sequence[Flow], re
         "ports": _ports(scenario, topology, host),
         "overhead_bytes": scenario.links.overhead_bytes,
         "interval_ns": scenario.measure.interval_ns,
+        "trace": scenario.measure.trace,
         "transport": _transport(scenario),
         "peers": [_peer(scenario, topology, host, peer) for peer in peers],
         "flows": [_flow(flow) for flow in mine],
@@ -74,17 +66,31 @@ def _transport(scenario: Scenario) -> dict[str, Any]:
         "probes": spec.probes,
         "reshuffle": spec.reshuffle,
         "active_evs": spec.active_evs,
+        "replacement": spec.replacement,
+        "probe_interval_ns": spec.probe_interval_ns,
+        "probe_answers": spec.probe_count,
         "rtt_base_ns": timing.rtt_base_ns(scenario),
+        "limits": {
+            "mpr": spec.mpr,
+            "mpr_dest": spec.mpr_dest,
+            "dynamic_mpr": spec.dynamic_mpr,
+            "max_wimm": spec.max_wimm,
+            "max_wimm_dest": spec.max_wimm_dest,
+            "timeout_n": spec.timeout_n,
+            "linear": spec.timeout_linear,
+            "exponential": spec.timeout_exponential,
+        },
     }
 
 
 def _peer(scenario: Scenario, topology: Topology, host: int, peer: int) -> dict[str, Any]:
-    found = chosen_paths(scenario, topology, host, peer)
+    found = evs.given(scenario.transport, scenario.seed, topology, host, peer)
     return {
         "host": host_name(peer),
         "index": peer,
         "inner": str(usid.inner_address(peer)),
         "paths": [{"ev": path.ev, "plane": path.plane, "address": str(path.address)} for path in found],
+        "denied": [path.ev for path in evs.denied_at_start(scenario.transport, found, host, peer)],
     }
 
 

@@ -25,6 +25,7 @@ from testbed.model import timing
 from testbed.model.flows import Flow, flows
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology, host_name
+from testbed.run import denylist
 from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
@@ -224,6 +225,7 @@ class _Traffic:
         faults = Faults(fabric, self._events)
         faults.schedule(self._timeline, model_faults.resolve(self._scenario, self._topology), t0_ns)
         timeline = self._timeline
+        denylist.schedule(timeline, self._hosts, self._scenario, self._topology, t0_ns)
         timeline.every(
             t0_ns, measure.interval_ns, "sample", lambda _: telemetry.sample(time.monotonic_ns(), timeline.take_lags_ns())
         )

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-SETTLE_S = 5.0
+SETTLE_S = 30.0
 
 
 @dataclass(frozen=True)

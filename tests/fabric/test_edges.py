@@ -15,6 +15,7 @@ import pytest
 
 import analysis
 from tests.fabric import inventory
+from tests.support import agreement
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -37,7 +38,7 @@ def nothing_stays() -> Iterator[None]:
 def run(out: Path, scenario: str, *arguments: str, stdin: str = "") -> tuple[dict[str, Any], Path, str]:
     """(summary.json, results folder, standard output) of a run that went through."""
     command = [sys.executable, str(ROOT / "run_experiment.py"), scenario, "--out", str(out), "--no-figures", *SMALL, *TIMES]
-    done = subprocess.run([*command, *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([*command, *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode in RAN, done.stderr
     folder = (out / scenario / "latest").resolve()
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
@@ -47,6 +48,7 @@ def run(out: Path, scenario: str, *arguments: str, stdin: str = "") -> tuple[dic
 
 def test_an_incast_is_trimmed_and_not_dropped_and_every_flow_counts(tmp_path: Path) -> None:
     summary, folder, _ = run(tmp_path, "incast", "--set", INCAST)
+    agreement.check(folder)
     metrics = summary["metrics"]
     assert metrics["packets_trimmed"] > 0
     assert metrics["packets_dropped_queue"] == 0
@@ -113,7 +115,7 @@ h1 echo not reached
 
 def shell(*arguments: str, commands: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "testbed", *arguments]
-    return subprocess.run(command, input=commands, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, input=commands, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
 
 
 @pytest.mark.skipif(shutil.which("mnexec") is None, reason="needs mnexec (Debian's mininet package)")

@@ -9,8 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from testbed.fabric.sandbox import run_in_sandbox
+from tests.support.machine import undisturbed
 
 Sandbox = Callable[[Callable[[], None]], None]
+SKIPPED = 77  # no exit status of ours
 
 
 @pytest.fixture
@@ -25,6 +27,9 @@ def sandbox() -> Sandbox:
         def main() -> int:
             try:
                 body()
+            except pytest.skip.Exception as reason:
+                os.write(write_end, str(reason).encode())
+                return SKIPPED
             except BaseException:  # noqa: BLE001 - whatever it was, it goes to the parent
                 os.write(write_end, traceback.format_exc()[-60_000:].encode())
                 return 1
@@ -36,7 +41,15 @@ def sandbox() -> Sandbox:
             os.close(write_end)
         with os.fdopen(read_end, "rb") as report:
             text = report.read().decode()
+        if status == SKIPPED:
+            pytest.skip(text)
         if status != 0:
             pytest.fail(text or f"the sandbox ended with status {status}", pytrace=False)
 
     return run
+
+
+@pytest.fixture
+def steady(sandbox: Sandbox) -> Sandbox:
+    """The same for what only an evenly running machine can show: a failure counts when no processor was held up meanwhile."""
+    return lambda body: undisturbed(lambda: sandbox(body))

@@ -22,6 +22,7 @@ from testbed.model.topology import build
 
 MTU = 4500
 OVERHEAD = 24
+LATEST_S = 10.0  # a packet that has not come by then is lost, however slow the machine
 OUTER = 40  # bytes of the outer IPv6 header
 FRAME_EXTRA = OUTER + 14 + OVERHEAD  # charged bytes beyond a raw socket's payload
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
@@ -61,7 +62,7 @@ def raw(net: Fabric, node: str) -> Iterator[socket.socket]:
     with net.namespaces.inside(node):
         found = socket.socket(socket.AF_INET6, socket.SOCK_RAW, 41)
     with found:
-        found.settimeout(1.0)
+        found.settimeout(LATEST_S)
         found.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
         found.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 24)
         found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
@@ -85,11 +86,13 @@ def receive_all(target: socket.socket, quiet_s: float = 0.3) -> list[tuple[bytes
     """Everything until nothing comes for `quiet_s`."""
     target.settimeout(quiet_s)
     found: list[tuple[bytes, Dscp, Ecn]] = []
-    while True:
-        try:
+    try:
+        while True:
             found.append(receive(target))
-        except TimeoutError:
-            return found
+    except TimeoutError:
+        return found
+    finally:
+        target.settimeout(LATEST_S)
 
 
 class Tap:

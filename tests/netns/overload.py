@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from testbed.fabric.network import Fabric
@@ -15,6 +16,8 @@ from testbed.model.codepoints import Dscp, Ecn
 from tests.netns import kit
 
 SENDER_BUFFER = 1 << 19  # the sender's socket blocks long before its own port's limit of 512 frames
+GLANCE = 500
+QUIET_S = 0.7
 _NUMBER = struct.Struct("=4xI")  # behind a first octet that says "inner IPv6"
 
 
@@ -31,8 +34,18 @@ class Overload:
         return sum(count for (_, seen, _), count in self.arrived.items() if seen is dscp)
 
 
-def overload(net: Fabric, sizes: tuple[int, ...], count: int, dscp: Dscp, ecn: Ecn = Ecn.NOT_ECT) -> Overload:
-    """Send `count` packets, sizes in turn, from h0 to h2 as fast as h0's own port lets them; wait until all has arrived."""
+def overload(
+    net: Fabric,
+    sizes: tuple[int, ...],
+    count: int,
+    dscp: Dscp,
+    ecn: Ecn = Ecn.NOT_ECT,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Overload:
+    """Send `count` packets, sizes in turn, from h0 to h2 as fast as h0's own port lets them; wait until all has arrived.
+
+    `meanwhile` is called after every GLANCE packets.
+    """
     read_end, write_end = os.pipe()
     with kit.raw(net, "h0") as source, kit.raw(net, "h2") as target:
         child = os.fork()
@@ -45,7 +58,7 @@ def overload(net: Fabric, sizes: tuple[int, ...], count: int, dscp: Dscp, ecn: E
                 os._exit(0)
         os.close(write_end)
         source.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDER_BUFFER)
-        source.settimeout(20)
+        source.settimeout(100)
         payloads = [bytearray(b"\x60" + bytes(size - 1)) for size in sizes]
         found = Overload()
         way = kit.path(net, 0, 2)
@@ -55,6 +68,8 @@ def overload(net: Fabric, sizes: tuple[int, ...], count: int, dscp: Dscp, ecn: E
             _NUMBER.pack_into(payload, 0, number)
             kit.send(source, way, bytes(payload), dscp, ecn)
             found.sent[len(payload)] += 1
+            if number % GLANCE == GLANCE - 1:
+                meanwhile()
         found.seconds = time.monotonic() - start
         with os.fdopen(read_end, "rb") as answer:
             found.arrived, found.numbers = pickle.loads(answer.read())
@@ -63,7 +78,7 @@ def overload(net: Fabric, sizes: tuple[int, ...], count: int, dscp: Dscp, ecn: E
 
 
 def _collect(target: socket.socket) -> tuple[Counter[tuple[int, Dscp, Ecn]], Counter[int]]:
-    target.settimeout(2.0)
+    target.settimeout(kit.LATEST_S)
     arrived: Counter[tuple[int, Dscp, Ecn]] = Counter()
     numbers: Counter[int] = Counter()
     while True:
@@ -71,6 +86,6 @@ def _collect(target: socket.socket) -> tuple[Counter[tuple[int, Dscp, Ecn]], Cou
             data, dscp, ecn = kit.receive(target)
         except TimeoutError:
             return arrived, numbers
-        target.settimeout(0.7)
+        target.settimeout(QUIET_S)
         arrived[len(data), dscp, ecn] += 1
         numbers[_NUMBER.unpack_from(data)[0]] += 1

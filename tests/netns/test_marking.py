@@ -81,7 +81,7 @@ def marked_ratio(net: Fabric, hop: tuple[str, str], occupancy: int, ecn: Ecn = E
     return marked / RUNS
 
 
-def test_the_mark_ratio_follows_the_ramp(sandbox: Sandbox) -> None:
+def test_the_mark_ratio_follows_the_ramp(steady: Sandbox) -> None:
     """Within 2 percentage points (4 standard deviations of 10,000 runs) at five occupancies, and 0 and 1 beyond its ends."""
 
     def body() -> None:
@@ -94,10 +94,11 @@ def test_the_mark_ratio_follows_the_ramp(sandbox: Sandbox) -> None:
             print("marked", {share: round(value, 4) for share, value in found.items()})
             assert all(abs(value - share) <= 0.02 for share, value in found.items())
             assert marked_ratio(net, HOP, low - 100) == 0
-            assert marked_ratio(net, HOP, high + 100) == 1
-            assert marked_ratio(net, HOP, high + 100, Ecn.NOT_ECT) == 0  # who does not know ECN is not marked
+            assert marked_ratio(net, HOP, high + 100) > 0.99  # some drain below it before the program runs
+            assert marked_ratio(net, HOP, high + 20 * frame) == 1
+            assert marked_ratio(net, HOP, high + 20 * frame, Ecn.NOT_ECT) == 0  # who does not know ECN is not marked
 
-    sandbox(body)
+    steady(body)
 
 
 @pytest.mark.parametrize("hop", [LAST, ("h0", "p0t0-0")])
@@ -109,7 +110,7 @@ def test_neither_the_last_hop_nor_a_host_marks(sandbox: Sandbox, hop: tuple[str,
     sandbox(body)
 
 
-def test_live_marks_follow_the_ramp_and_are_the_receivers(sandbox: Sandbox) -> None:
+def test_live_marks_follow_the_ramp_and_are_the_receivers(steady: Sandbox) -> None:
     """A port at its rate: what the ramp would give at the occupancies that were seen, and CE received = marks counted."""
 
     def body() -> None:
@@ -139,7 +140,7 @@ def test_live_marks_follow_the_ramp_and_are_the_receivers(sandbox: Sandbox) -> N
         print(f"live: {ce} of {sent:.0f} marked, {expected:.1f} expected")
         return (ce - expected) / sent
 
-    sandbox(body)
+    steady(body)
 
 
 def test_marks_counted_are_marks_received(sandbox: Sandbox) -> None:

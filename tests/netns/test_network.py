@@ -7,7 +7,6 @@ import resource
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,17 +33,13 @@ def leftovers() -> list[str]:
 QUICKSTART = (4, 2, 6, 4)  # planes, T0 groups, T1s per plane, hosts per T0
 
 
-def test_the_quickstart_fabric_comes_up_and_goes_down_fast(sandbox: Sandbox) -> None:
-    """About 0.3 s and 0.02 s on an idle 2-core machine; the bounds leave room for a busy one."""
+def test_the_quickstart_fabric_comes_up_and_goes_down_whole(sandbox: Sandbox) -> None:
+    """How long that takes beside stock Mininet on the same machine is `make bench-bringup`."""
 
     def body() -> None:
-        start = time.monotonic()
         with kit.fabric(QUICKSTART, 5_000_000, delay_ns=(20_000_000,) * 4) as net:
-            assert time.monotonic() - start < 3.0
             assert len(net.ports) == 160
             assert len(net.plans) == 40
-            start = time.monotonic()
-        assert time.monotonic() - start < 1.0
         assert leftovers() == []
 
     sandbox(body)

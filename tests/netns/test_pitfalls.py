@@ -81,15 +81,14 @@ def test_h05_the_burst_grows_with_the_rate(sandbox: Sandbox) -> None:
 
 @pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
 def test_h05_one_tcp_flow_fills_a_slow_uplink_behind_a_fast_host_link(sandbox: Sandbox) -> None:
-    """1 Gbit/s into 100 Mbit/s: at least 90 % of the bottleneck, the best of three tries. Plain IPv6 over host routes."""
+    """1 Gbit/s into 100 Mbit/s: at least 90 % of the bottleneck, the best of some tries. Plain IPv6 over host routes."""
 
     def body() -> None:
         with kit.fabric((1, 2, 1, 1), 1000 * MBIT, 100 * MBIT) as net:
             inner_routes(net)
             server = net.spawn("h1", ["iperf3", "-s", "-B", str(usid.inner_address(1))], stdout=subprocess.DEVNULL)
-            time.sleep(0.3)
             best = 0.0
-            for _ in range(3):
+            for _ in range(6):
                 client = [
                     "iperf3",
                     "-J",
@@ -104,6 +103,9 @@ def test_h05_one_tcp_flow_fills_a_slow_uplink_behind_a_fast_host_link(sandbox: S
                 ]
                 with net.namespaces.inside("h0"):
                     done = subprocess.run(client, capture_output=True, text=True, timeout=20, check=False)
+                if done.returncode:
+                    time.sleep(1)  # the server does not listen yet
+                    continue
                 best = max(best, json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / (100 * MBIT))
                 if best >= 0.9:
                     break
@@ -177,13 +179,12 @@ def test_h18_real_udp_through_a_trimming_port_breaks_no_checksum(sandbox: Sandbo
                 source.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, Dscp.TRIMMABLE << 2)
                 for _ in range(600 // batch):
                     source.sendto(os.urandom(1400 * batch), (str(usid.inner_address(1)), 4793))
-                time.sleep(0.5)
-                count = kit.counters(net)
                 arrived = 0
-                target.setblocking(False)
-                with suppress(BlockingIOError):
+                target.settimeout(0.5)
+                with suppress(TimeoutError):
                     while target.recv(2048):
                         arrived += 1
+                count = kit.counters(net)
                 seen = udp(net)
             assert sum(port.helper_failures + port.dropped_queue for port in count.values()) == 0
             assert sum(port.trimmed for port in count.values()) > 10

@@ -6,7 +6,6 @@ import socket
 import statistics
 import struct
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,7 +21,7 @@ from tests.netns.overload import Overload, overload
 
 pytestmark = pytest.mark.netns
 Sandbox = Callable[[Callable[[], None]], None]
-HOST_RATE, RATE = 400_000_000, 200_000_000
+HOST_RATE, RATE = 200_000_000, 100_000_000  # a Python sender on a slow machine still overloads the port
 SIZES = (4200, 1500, 600)
 HOP = ("p0t0-0", "p0t1-0")
 TRIM_SIZE = 128
@@ -53,32 +52,26 @@ def assert_accounts_agree(net: Fabric, found: Overload) -> None:
     assert set(found.numbers.values()) <= {1}
 
 
-def test_overload_delivers_trims_or_drops_each_packet_once(sandbox: Sandbox) -> None:
-    """100,000 packets of three sizes at twice the port's rate."""
+def test_overload_delivers_trims_or_drops_each_packet_once(steady: Sandbox) -> None:
+    """50,000 packets of three sizes at twice the port's rate."""
 
     def body() -> None:
         with kit.fabric((1, 2, 1, 2), HOST_RATE, RATE, spec=SPEC) as net:
             only_this_hop_decides(net)
             samples: list[tuple[int, int, int]] = []
-            done = threading.Event()
 
-            def watch() -> None:
-                while not done.wait(0.05):
-                    now = kit.counters(net)[HOP]
-                    samples.append((now.t_ns, now.delivered_bytes, now.queue_bytes))
+            def glance() -> None:
+                now = kit.counters(net)[HOP]
+                samples.append((now.t_ns, now.delivered_bytes, now.queue_bytes))
 
-            watcher = threading.Thread(target=watch)
-            watcher.start()
-            found = overload(net, SIZES, 100_000, Dscp.TRIMMABLE, Ecn.ECT0)
-            done.set()
-            watcher.join()
+            found = overload(net, SIZES, 50_000, Dscp.TRIMMABLE, Ecn.ECT0, glance)
             assert_accounts_agree(net, found)
             port = kit.counters(net)[HOP]
             assert port.dropped_queue == 0
-            assert sum(found.arrived.values()) == 100_000
-            assert set(found.numbers) == set(range(100_000))
+            assert sum(found.arrived.values()) == 50_000
+            assert set(found.numbers) == set(range(50_000))
             assert {size for size, dscp, _ in found.arrived if dscp is Dscp.TRIMMED} == {CUT}
-            assert found.of(Dscp.TRIMMED) == port.trimmed > 20_000
+            assert found.of(Dscp.TRIMMED) == port.trimmed > 10_000
             # The shaper charges what is left of a trimmed packet, and whole packets get the rest of the link.
             assert port.control_bytes == port.trimmed * (TRIM_SIZE + kit.OVERHEAD)
             whole = sum((size + kit.FRAME_EXTRA) * n for (size, dscp, _), n in found.arrived.items() if dscp is Dscp.TRIMMABLE)
@@ -89,7 +82,7 @@ def test_overload_delivers_trims_or_drops_each_packet_once(sandbox: Sandbox) -> 
             print(f"utilisation {used:.4f}, trimmed {port.trimmed}, marked {port.marked}, sender {found.seconds:.1f} s")
             assert 0.99 <= used <= 1.01
 
-    sandbox(body)
+    steady(body)
 
 
 def test_exact_bytes_of_a_trimmed_packet(sandbox: Sandbox) -> None:
@@ -129,7 +122,7 @@ def test_a_packet_that_is_already_short_gets_the_codepoint_and_keeps_its_length(
                 kit.settings(net).set(net.topology.link(*HOP).lower.ifindex, "trim", 1)  # everything is over it
                 for size in (CUT - 30, CUT - 1, CUT, CUT + 1):
                     kit.send(source, kit.path(net, 0, 2), bytes(size), Dscp.TRIMMABLE)
-                    got = [(len(data), dscp) for data, dscp, _ in kit.receive_all(target, 0.1)]
+                    got = [(len(data), dscp) for data, dscp, _ in kit.receive_all(target)]
                     assert got == [(min(size, CUT), Dscp.TRIMMED)]
             count = kit.counters(net)[HOP]
             assert (count.trimmed, count.control_packets, count.helper_failures) == (4, 4, 0)
@@ -177,7 +170,7 @@ def test_trimming_survives_flaps_and_a_switch_that_lost_everything_static(sandbo
     sandbox(body)
 
 
-def test_control_waits_for_one_frame_at_most(sandbox: Sandbox) -> None:
+def test_control_waits_for_one_frame_at_most(steady: Sandbox) -> None:
     """p99 of the wait in the overloaded port's high band: one full frame's time plus 1 ms, the best of three tries.
 
     At 5 Mbit/s, where a frame (7.3 ms) is longer than this machine's hiccups; the time of an unloaded crossing is taken off.
@@ -199,7 +192,6 @@ def test_control_waits_for_one_frame_at_most(sandbox: Sandbox) -> None:
         waits = []
         with kit.raw(net, "h1") as probe, kit.raw(net, "h0") as source, kit.raw(net, "h2") as sink:
             way, data = kit.path(net, 1, 2), kit.path(net, 0, 2)
-            sink.settimeout(1)
             for number in range(150):
                 for _ in range(3):
                     kit.send(source, data, bytes(4200), Dscp.TRIMMABLE)
@@ -212,7 +204,7 @@ def test_control_waits_for_one_frame_at_most(sandbox: Sandbox) -> None:
                 time.sleep(0.004 + number % 7 / 1000)
         return float(sorted(waits)[int(0.99 * len(waits))])
 
-    sandbox(body)
+    steady(body)
 
 
 @pytest.mark.parametrize("offloads", ["off", "on"])

@@ -77,6 +77,8 @@ class FakeEndpoint:
         self.index = index
         self.payload = payload
         self.recorder = recorder
+        self.denied: list[tuple[int, int]] = []
+        self.undeniable = ""  # why not, where `deny` is to be refused
         self.regions: dict[int, memoryview] = {}
         self.pairs: dict[int, FakePair] = {}
         self.paths: dict[int, Sequence[tuple[int, int, str]]] = {}
@@ -98,6 +100,14 @@ class FakeEndpoint:
     def add_peer(self, index: int, inner: bytes, paths: Sequence[tuple[int, int, str]]) -> None:
         assert len(inner) == 16
         self.paths[index] = paths
+
+    def deny(self, peer_index: int, ev: int, now: int) -> None:
+        if self.undeniable:
+            raise ValueError(self.undeniable)
+        self.denied.append((peer_index, ev))
+
+    def allow(self, peer_index: int, ev: int, now: int) -> None:
+        self.denied.remove((peer_index, ev))
 
     def create_qp(self, peer_index: int) -> FakePair:
         pair = FakePair(len(self.pairs) + 3, peer_index)

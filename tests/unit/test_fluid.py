@@ -13,6 +13,7 @@ from testbed.model import faults, flows, fluid, framing, load, lumps
 from testbed.model.paths import paths
 from testbed.model.scenario import LinkSpec, TopologySpec
 from testbed.model.topology import Topology, build
+from tests.support import machine
 
 RATE = 5_000_000
 CEILING = RATE * 4096 / 4262  # payload bit/s of one port
@@ -193,18 +194,20 @@ def test_quickstart_fault_states_are_fast() -> None:
     planned = faults.resolve(scenario, topology)
     ideal(demands, ("h0:p0t0-0",))  # the first call imports the solver
     fluid._rates.cache_clear()
+    unit = machine.speed()
     for second in (0, 5, 9, 13, 17):
         began = time.process_time()
         rates = ideal(demands, tuple(faults.dead_links(planned, second * 10**9)))
-        assert time.process_time() - began < 0.3
+        assert time.process_time() - began < 20 * unit
         assert rates == pytest.approx([4.0] * 8), "one dead uplink of six costs four hosts nothing"
 
 
 def test_large_fabrics_stay_affordable() -> None:
     topology = build(TopologySpec(planes=8, t0_groups=8, t1_per_plane=8, hosts_per_t0=8))
     demands = tuple((host, (host + 8) % 64) for host in range(64))
+    unit = machine.speed()
     began = time.process_time()
     rates = ideal(demands, ("h3:p1t0-0", "p0t0-0:p0t1-2", "p3t0-5:p3t1-2"), topology=topology, spec=links(8))
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 200 * unit
     assert min(rates) == pytest.approx(7.0)
     assert max(rates) == pytest.approx(8.0)

@@ -16,7 +16,7 @@ from testbed.host.control import Control, ControlError
 from testbed.host.flows import FlowError
 from testbed.host.plan import PlanError, parse
 from testbed.host.samples import Lag
-from testbed.host.session import Session
+from testbed.host.session import Phase, Session
 from tests.support.host_fakes import HEADER, FakeEndpoint, ImmediateReceived, QueuePairError, WriteComplete, make_nic
 from tests.support.host_plans import pair_plan, read_records
 
@@ -137,6 +137,19 @@ def test_ready_gives_regions_on_the_receiving_side_only(world: World) -> None:
             assert entry["length"] == (None if sending else 2 * 10_000)
 
 
+def test_decisions_are_recorded_where_the_plan_asks_for_them(make: Make) -> None:
+    for trace in (False, True):
+        world = make(trace=trace)
+        recorder = world.hosts[0].session.recorder
+        assert (recorder.decision is not None) == trace
+        if recorder.decision is not None:
+            recorder.decision(5, 1, 16, 7, 65537, -1)
+        world.finish()
+        left = Path(world.hosts[0].session.plan.records) / "trace.rec"
+        assert left.exists() == trace
+    assert world.records(0, "trace").tolist() == [(5, 1, 16, 7, 65537, -1)]
+
+
 def test_messages_flow_and_are_checked_on_both_sides(world: World) -> None:
     world.connect()
     t0 = world.start()
@@ -197,6 +210,30 @@ def test_a_host_without_sends_is_drained_at_once(make: Make) -> None:
     world.start()
     world.say(world.hosts[1], {"type": "stop"})
     assert world.hosts[1].told() == [{"type": "drained"}]
+
+
+def test_the_denylist_of_the_plan_and_of_the_runner_reaches_the_endpoint(tmp_path: Path) -> None:
+    raw = pair_plan(tmp_path, 0)
+    raw["peers"][0]["denied"] = [1 << 16]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        session = Session(parse(raw), Control(ours), make_nic, 0)
+        assert isinstance(session.endpoint, FakeEndpoint)
+        assert session.endpoint.denied == [(1, 1 << 16)]
+        with pytest.raises(ControlError, match="'deny' while ready"):
+            session.on_message({"type": "deny", "evs": [[1, 0]]}, 0)
+        session.phase = Phase.RUNNING
+        session.on_message({"type": "allow", "evs": [[1, 1 << 16]]}, 0)
+        session.on_message({"type": "deny", "evs": [[1, 0]]}, 0)
+        assert session.endpoint.denied == [(1, 0)]
+
+
+def test_the_last_path_is_not_denied_and_the_log_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.connect()
+    world.start()
+    world.hosts[0].endpoint.undeniable = "the last usable path to a destination cannot be denied"
+    world.say(world.hosts[0], {"type": "deny", "evs": [[1, 65536]]})
+    assert "h0: EV 0x10000 towards peer 1 stays in use: the last usable path" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["flip", "lost", "other place"])

@@ -59,6 +59,63 @@ def test_defaults() -> None:
     assert (scenario.seed, scenario.scale, scenario.faults, scenario.warnings) == (1, None, (), ())
 
 
+@pytest.mark.parametrize(
+    ("override", "field", "value"),
+    [
+        ("policy=reps", "policy", "reps"),
+        ("active_evs=4", "active_evs", 4),
+        ("active_evs=all", "active_evs", 0),
+        ("replacement=any", "replacement", "any"),
+        ("probes=false", "probes", False),
+        ("probes={interval: 50ms}", "probe_interval_ns", 50_000_000),
+        ("probes={count: 5}", "probe_count", 5),
+        ("timeout=auto", "timeout_n", None),
+        ("timeout=1024ns", "timeout_n", 0),
+        ("timeout=1025ns", "timeout_n", 1),
+        ("timeout=268435456ns", "timeout_n", 18),
+        ("timeout=200ms", "timeout_n", 18),
+        ("timeout=17179869184ns", "timeout_n", 24),
+        ("timeout_linear=0", "timeout_linear", 0),
+        ("timeout_exponential=forever", "timeout_exponential", 25),
+        ("timeout_exponential=2", "timeout_exponential", 2),
+        ("mpr=16", "mpr_dest", 16),
+        ("mpr_dest=4", "mpr", 8),
+        ("dynamic_mpr=true", "dynamic_mpr", True),
+        ("max_wimm=2", "max_wimm_dest", 2),
+    ],
+)
+def test_transport_keys_are_read_and_written_out(override: str, field: str, value: object) -> None:
+    scenario = base(f"transport.{override}")
+    assert getattr(scenario.transport, field) == value
+    assert load.load_text(load.dump(scenario), "dumped") == scenario
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ("{evs: 4, ev_list: [p0t1-0, p1t1-0]}", ["evs is unused: ev_list says which EVs there are"]),
+        ("{policy: oblivious, probes: {count: 5}}", ["probes is unused: this policy takes no path out of use"]),
+        ("{replacement: any}", ["replacement is unused: active_evs leaves no backup"]),
+        (
+            "{policy: single_path, active_evs: 4, reshuffle: false}",
+            [
+                "active_evs is unused: policy single_path has no rotation",
+                "reshuffle is unused: policy single_path has no rotation",
+            ],
+        ),
+        ("{replacement: any, active_evs: 4}", []),
+    ],
+)
+def test_a_key_that_changes_nothing_is_reported_and_not_refused(section: str, says: list[str]) -> None:
+    scenario = base(f"transport={section}")
+    assert list(scenario.warnings) == [f"--set: transport.{warning}" for warning in says]
+    assert load.load_text(load.dump(scenario), "dumped") == scenario
+
+
+def test_a_resolved_scenario_reports_nothing_of_its_own() -> None:
+    assert load.load_text(load.dump(base("transport.policy=single_path")), "dumped").warnings == ()
+
+
 def test_integrity_is_always_expected() -> None:
     assert [line.text for line in base().expect] == ["messages_corrupt == 0", "messages_incomplete == 0"]
     replaced = base("expect=[messages_incomplete <= 3, goodput_ratio >= 0.5]").expect

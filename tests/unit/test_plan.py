@@ -39,6 +39,22 @@ def test_summary_of_the_quickstart() -> None:
     assert "fault           4s to 8s: down p0t0-0:p0t1-2" in lines
 
 
+def test_summary_says_what_of_the_transport_is_in_force() -> None:
+    lines = text().splitlines()
+    assert "EVs             24 per pair, all active; replacement same_plane" in lines
+    assert "probes          every 80 ms, 3 answers bring a path back" in lines
+    assert "timeout         268.435 ms (n = 18), 3 times, then doubling for ever" in lines
+    other = text(
+        *("transport.active_evs=8", "transport.replacement=any", "transport.probes=false", "transport.timeout=10ms"),
+        *("transport.timeout_exponential=2", "transport.mpr_dest=2", "transport.denylist=[{link: 'p0t0-0:p0t1-1', at: 2s}]"),
+    ).splitlines()
+    assert "EVs             24 per pair, 8 of them active, the rest backup; replacement any" in other
+    assert "probes          none" in other
+    assert "limits          1024 PSNs (256 accepted), 128 WRITE_WITH_IMMs under way; 1 QP per flow" in other
+    assert "timeout         16.7772 ms (n = 14), 3 times, then doubling 2 times" in other
+    assert "denied          2s to the end: EVs over p0t0-0:p0t1-1" in other
+
+
 def test_warnings() -> None:
     assert "windows, marks and recovery times mean little" not in text()
     assert "only 2.3 frames are in flight per host, less than 8" in text("links.delay=2ms")

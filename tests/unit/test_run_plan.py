@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from testbed.host import plan as host_plan
+from testbed.model import evs as ev_sets
 from testbed.model import load
 from testbed.model.flows import flows
 from testbed.model.topology import build
-from testbed.run.plan import chosen_paths, host_plans
+from testbed.run.plan import host_plans
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "host-plans.json"
@@ -71,6 +72,6 @@ def test_a_receiver_has_paths_back_to_its_sender() -> None:
 def test_evs_are_an_upper_bound_equal_per_plane(evs: int, per_plane: int) -> None:
     scenario = load.load_text(SCENARIO, "two-groups.yaml", [f"transport.evs={evs}"])
     topology = build(scenario.topology)
-    chosen = chosen_paths(scenario, topology, 0, 2)
+    chosen = ev_sets.given(scenario.transport, scenario.seed, topology, 0, 2)
     assert [sum(path.plane == plane for path in chosen) for plane in (0, 1)] == [per_plane] * 2
     assert len({path.address for path in chosen}) == len(chosen)

@@ -70,4 +70,7 @@ class EndpointConfig:
     ports: tuple[PortConfig, ...]
     overhead_bytes: int  # per frame on the wire beyond the frame on the veth
     active_evs: int = 0  # 0: all of them; the rest of a plane's EVs are its backup
+    replacement: str = "same_plane"  # or "any": of a retired EV, by one of any plane's backup
+    probe_interval_ns: int = 0  # between background probes of a path; 0: two base RTTs
+    probe_answers: int = 3  # in a row, that bring a path back
     limits: QpLimits = field(default_factory=QpLimits)

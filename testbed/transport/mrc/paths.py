@@ -2,7 +2,7 @@
 
 EVs name distinct paths, so there is one state per path. The rotation goes plane by plane, one packet each; a plane with
 fewer healthy EVs keeps its share; SKIP passes the turn to the next EV of the rotation whatever its plane; replacement
-stays in the plane.
+stays in the plane. With replacement "any" a backup of any plane steps in, and a plane has as many turns as active EVs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from testbed.transport.mrc.ports import PortClock
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
 RTT_SAMPLES = 8
+SAME_PLANE, ANY = REPLACEMENTS = ("same_plane", "any")
+MIN_ACTIVE_DIVISOR = 4  # ev_min_active: the API's examples use a quarter of the EVs (mrc-facts 3.5)
 Destination = tuple[str, int, int, int]
 
 
@@ -81,6 +83,7 @@ class PathSet:
         *,
         policy: str,
         active_evs: int,
+        replacement: str,
         reshuffle: bool,
         probe_interval_ns: int,
         rng: random.Random,
@@ -92,6 +95,9 @@ class PathSet:
         self.rng = rng
         self._on_state = on_state
         self._on_plane = on_plane
+        if replacement not in REPLACEMENTS:
+            raise ValueError(f"replacement must be one of {', '.join(REPLACEMENTS)}")
+        self._same_plane = replacement == SAME_PLANE
         self._reshuffle = reshuffle
         self.probe_interval_ns = probe_interval_ns
         numbers = sorted({path.plane for path in paths})
@@ -106,13 +112,11 @@ class PathSet:
             for path in mine:
                 path.home = plane
         self.by_plane = {plane.number: plane for plane in self.planes}
-        self._turn = rng.randrange(len(self.planes))
+        self._turns = self._shares()
+        self._turn = rng.randrange(len(self._turns))
         self.policy = POLICIES[policy](self)
         self.next = self.policy.next
-        # Below this many usable paths nothing more is retired: somewhere beats nowhere (mrc-facts 3.5: ev_count/4). Only
-        # paths of open planes count, in both.
-        self.min_active = max(1, len(paths) // 4)
-        self.usable = len(paths)
+        self._allowed = self.usable = len(paths)
         # No port that the policy would use has room before then.
         self.full_until = 0
         self.bad: list[Path] = []  # being probed
@@ -120,17 +124,38 @@ class PathSet:
         self.restored = 0
         self.skipped = 0
 
+    @property
+    def min_active(self) -> int:
+        """Down to this many usable paths nothing more is retired: somewhere beats nowhere. Of planes in use, as is `usable`."""
+        return max(1, self._allowed // MIN_ACTIVE_DIVISOR)
+
     # The rotation
+
+    def _shares(self) -> list[Plane]:
+        """One round of the rotation: each plane once, or as often as it has active EVs, evenly spread."""
+        if self._same_plane:
+            return self.planes
+        turns = [
+            ((turn + 0.5) / len(plane.active), place, plane)
+            for place, plane in enumerate(self.planes)
+            for turn in range(len(plane.active))
+        ]
+        return [plane for _, _, plane in sorted(turns, key=lambda entry: entry[:2])]
+
+    def _share_out(self) -> None:
+        """The active sets have changed."""
+        self._turns = self._shares()
+        self._turn %= len(self._turns)
 
     def rotate(self, now: int, *, skip: bool) -> Path | None:
         """The rotation. With `skip`, a path in SKIP gives its turn to the next EV, whatever that one's plane."""
-        planes = self.planes
-        count = len(planes)
+        turns_of = self._turns
+        count = len(turns_of)
         waited = 0
         passed: Path | None = None
         turns = self.usable  # bounds the turns that SKIP may pass on
         while waited < count:
-            plane = planes[self._turn]
+            plane = turns_of[self._turn]
             self._turn = self._turn + 1 if self._turn + 1 < count else 0
             if not plane.open or not plane.active or not plane.port.has_room(now):
                 waited += 1
@@ -204,28 +229,39 @@ class PathSet:
             self._leave(path)
         else:
             self.bad.remove(path)
+        self._allowed -= path.home.open
         self.change(path, Cause.DENY, now)
 
     def allow(self, path: Path, now: int) -> None:
         """Take `path` off the denylist; background probes decide when it is used again."""
         if path.state is EvState.DENIED:
+            self._allowed += path.home.open
             self.change(path, Cause.ALLOW, now)
             self._begin_probing(path, now)
 
     def _leave(self, path: Path) -> None:
-        """Out of the rotation, replaced from the same plane's backup; a plane without one gives its turn to the rest."""
+        """Out of the rotation, replaced from the backup; a plane without one gives its turn to its remaining EVs."""
         plane = path.home
         self.usable -= plane.open
         if path not in plane.active:
             plane.backup.remove(path)
             return
         index = plane.active.index(path)
-        if plane.backup:
+        if self._same_plane and plane.backup:
             plane.active[index] = plane.backup.popleft()
             return
         del plane.active[index]
         if index < plane.position:
             plane.position -= 1
+        if not self._same_plane:
+            self._replace_from_any()
+            self._share_out()
+
+    def _replace_from_any(self) -> None:
+        backups = [plane for plane in self.planes if plane.open for _ in plane.backup]
+        if backups:
+            plane = backups[self.rng.randrange(len(backups))]
+            plane.active.append(plane.backup.popleft())
 
     def _begin_probing(self, path: Path, first: int) -> None:
         self.bad.append(path)
@@ -242,10 +278,12 @@ class PathSet:
         self.bad.remove(path)
         plane = path.home
         self.usable += plane.open
-        if len(plane.active) < plane.target:
-            plane.active.append(path)
-        else:
+        group = [plane] if self._same_plane else self.planes
+        if sum(len(mate.active) - mate.target for mate in group) >= 0:
             plane.backup.append(path)
+            return
+        plane.active.append(path)
+        self._share_out()
 
     # Ports
 
@@ -263,7 +301,7 @@ class PathSet:
         self.checking = [plane for plane in self.planes if plane.state is PlaneState.CHECKING]
         self.full_until = 0
         opened = [path for plane in self.planes if plane.open for path in plane.paths]
-        self.min_active = max(1, len(opened) // 4)
+        self._allowed = sum(path.state is not EvState.DENIED for path in opened)
         self.usable = sum(path.state in USABLE for path in opened)
         return before is PlaneState.OPEN
 

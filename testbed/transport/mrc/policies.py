@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from testbed.transport.mrc.ev import USABLE
+from testbed.transport.mrc.ev import USABLE, EvState
 from testbed.transport.mrc.ports import FOREVER
 
 if TYPE_CHECKING:
@@ -51,18 +51,24 @@ class Mrc(Policy):
 
 
 class SinglePath(Policy):
-    """All packets to a destination on one path, drawn at random: a QP without multipath."""
+    """All packets to a destination on one path, drawn at random: a QP without multipath. Only a denied path is left."""
 
     def __init__(self, paths: PathSet) -> None:
         super().__init__(paths)
         self._path = paths.rng.choice(paths.all)
 
+    def _mine(self) -> Path:
+        if self._path.state is EvState.DENIED:
+            self._path = self.paths.rng.choice([path for path in self.paths.all if path.state is not EvState.DENIED])
+        return self._path
+
     def next(self, now: int) -> Path | None:
-        path = self._path
+        path = self._mine()
         return path if path.home.open and path.port.has_room(now) else None
 
     def full_until(self) -> int:
-        return self._path.port.full_until() if self._path.home.open else FOREVER
+        path = self._mine()
+        return path.port.full_until() if path.home.open else FOREVER
 
 
 class Reps(Policy):

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import analysis
+from analysis import report
 from analysis.judge import summarise
 from analysis.results import Run, read
 from analysis.tables import TABLES, Kind
@@ -51,6 +52,21 @@ def test_a_run_without_one_table_still_has_a_summary(tmp_path: Path, left: str) 
     summary = summarise(run)
     assert summary["status"] == "interrupted"
     json.dumps(summary, allow_nan=False)
+
+
+def test_a_trace_is_missing_only_where_one_was_asked_for(tmp_path: Path) -> None:
+    run = read(synthetic.write(tmp_path / "plain", SMALL))
+    assert run.missing == frozenset()
+    assert not run.notes
+    assert len(run.trace) == 0
+    asked = SMALL.replace("duration:", "trace: true, duration:")
+    place = synthetic.write(tmp_path / "asked", asked)
+    assert read(place).missing == {"trace"}
+    rows = {"t_ns": [5], "host": ["h0"], "peer": ["h1"], "flow": [0], "qp": [16], "kind": ["lost"], "psn": [7], "ev": [65537]}
+    left = {"plane": [1], "before": [""], "after": [""], "reason": ["rto"], "value": pd.array([None], dtype="Int64")}
+    pd.DataFrame(rows | left).to_parquet(place / "trace.parquet")
+    (row,) = read(place).trace.itertuples()
+    assert (row.kind, row.psn, row.plane, row.reason) == ("lost", 7, 1, "rto")
 
 
 def test_a_run_killed_at_once_has_a_summary(tmp_path: Path) -> None:
@@ -96,3 +112,36 @@ def test_refusals_name_the_file_and_what_is_wrong(tmp_path: Path) -> None:
     pd.read_parquet(place / "packets.parquet").drop(columns="psn").to_parquet(place / "packets.parquet")
     with pytest.raises(ScenarioError, match=r"packets\.parquet: columns missing: psn"):
         read(place)
+
+
+def test_several_runs_are_a_study(tmp_path: Path) -> None:
+    short = SMALL.replace("duration: 8s", "duration: 3s")
+    for seed in (3, 4):
+        place = synthetic.write(tmp_path / "small" / f"run-s{seed}", short.replace("seed: 3", f"seed: {seed}"))
+        report.write(place, figures=False)
+    killed = synthetic.write(tmp_path / "other" / "killed", short, synthetic.Wrong(skip_tables=frozenset({"messages"})))
+    (killed / "manifest.json").unlink()
+    (tmp_path / "small" / "latest").symlink_to("run-s4")
+    study = analysis.load([tmp_path])
+    assert study.metrics["run"].tolist() == ["small/killed", "small/run-s3", "small/run-s4"]
+    assert study.metrics["status"].tolist() == ["interrupted", "passed", "passed"]
+    assert study.metrics["goodput_ratio"].notna().all()
+    messages = study.table("messages")
+    assert set(messages["run"]) == {"small/run-s3", "small/run-s4"}
+    assert messages.columns[0] == "run"
+    assert str(messages["host"].dtype) == "category"
+    alone = analysis.load(study.folders[1]).messages
+    assert len(messages[messages["run"] == "small/run-s3"]) == len(alone)
+    assert analysis.load([study.folders[1], tmp_path / "other"]).metrics["seed"].tolist() == [3, 3]
+
+
+def test_a_study_of_nothing_or_of_another_schema_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="no results folder in it"):
+        analysis.load([tmp_path])
+    place = synthetic.write(tmp_path / "run", SMALL)
+    (place / "summary.json").write_text('{"schema": 2}')
+    with pytest.raises(ScenarioError, match="not of schema 1"):
+        analysis.load([place])
+    (place / "summary.json").write_text("{")
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        analysis.load([place])

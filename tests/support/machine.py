@@ -1,0 +1,88 @@
+"""How much the machine itself held a test up, so that no test needs a quiet one, and none blames the fabric for the machine.
+
+`undisturbed` is for what can only be measured while time passes evenly: a failure counts when no processor was held up
+meanwhile. `speed` is for costs: a multiple of what this machine needs for something fixed, never of a second.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable
+from typing import Self
+
+import pytest
+
+TICK_S = 0.004
+HELD_UP_S = 0.02
+ATTEMPTS = 6
+_WORST = struct.Struct("=d")
+
+
+class Witness:
+    """On every processor a process that wants to run each few milliseconds. `worst_s`: how late the latest of them was."""
+
+    def __enter__(self) -> Self:
+        cpus = sorted(os.sched_getaffinity(0))
+        self._seen = mmap.mmap(-1, _WORST.size * len(cpus))
+        self._pids = [self._watch(cpu, slot * _WORST.size) for slot, cpu in enumerate(cpus)]
+        return self
+
+    def _watch(self, cpu: int, place: int) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            os.sched_setaffinity(0, {cpu})
+            worst = 0.0
+            while os.getppid() == parent:
+                before = time.monotonic()
+                time.sleep(TICK_S)
+                worst = max(worst, time.monotonic() - before - TICK_S)
+                _WORST.pack_into(self._seen, place, worst)
+        finally:
+            os._exit(0)
+
+    @property
+    def worst_s(self) -> float:
+        return max(float(_WORST.unpack_from(self._seen, slot * _WORST.size)[0]) for slot in range(len(self._pids)))
+
+    def __exit__(self, *_: object) -> None:
+        time.sleep(2 * TICK_S)  # one that is held up at this moment still says so
+        for pid in self._pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def undisturbed(attempt: Callable[[], None], held_up_s: float = HELD_UP_S) -> None:
+    """Run `attempt`. When it fails and a processor was held up for `held_up_s` meanwhile, once more, up to ATTEMPTS times."""
+    said: list[str] = []
+    for _ in range(ATTEMPTS):
+        trouble: BaseException | None = None
+        with Witness() as witness:
+            try:
+                attempt()
+            except (AssertionError, pytest.fail.Exception) as failure:
+                trouble = failure
+        if trouble is None:
+            return
+        if witness.worst_s < held_up_s:
+            raise trouble
+        said.append(f"{witness.worst_s * 1e3:.0f}")
+    pytest.skip(f"this machine is too restless to measure: held up for {', '.join(said)} ms in {ATTEMPTS} attempts")
+
+
+def speed() -> float:
+    """CPU seconds of this process for a million additions in pure Python, the least of three: the unit for costs."""
+    found = []
+    for _ in range(3):
+        began = time.process_time()
+        total = 0
+        for number in range(1_000_000):
+            total += number
+        found.append(time.process_time() - began)
+    return min(found)
