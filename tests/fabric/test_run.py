@@ -18,7 +18,7 @@ import analysis
 from analysis.results import Run as Loaded
 from analysis.tables import TABLES
 from tests.fabric import inventory
-from tests.support import agreement
+from tests.support import agreement, figure_data
 from tests.support.format_page import keys
 from tests.support.machine import Witness
 
@@ -101,6 +101,7 @@ def test_a_whole_run_leaves_a_results_folder_and_nothing_else(tmp_path: Path) ->
     summary = json.loads(stdout)
     assert summary == summary_of(run)
     agreement.check(run.folder)
+    assert figure_data.check(run.folder) >= {"goodput", "paths", "windows", "ports", "recovery"}
     assert summary["metrics"]["messages_corrupt"] == 0
     assert summary["metrics"]["messages_incomplete"] == 0
     assert summary["metrics"]["messages_completed"] > 0

@@ -227,9 +227,10 @@ class Recomputed:
         found = {"oneway_us_p50": float(oneway.quantile(0.5)), "oneway_us_p99": float(oneway.quantile(0.99))}
         return found | {"jitter_us": sum(values) / len(values)} | {"rtt_base_ms": self.rtt / 1e6}
 
-    def jitter(self) -> list[tuple[int, float]]:
+    def jitter(self, plane: int | None = None) -> list[tuple[int, float]]:
         """(time of arrival, running J in ns) of every first transmission after its path's first, RFC 3550 6.4.1."""
         firsts = self.arrived[~self.arrived["retransmission"] & (self.arrived["sent_ns"] < self.end)]
+        firsts = firsts if plane is None else firsts[firsts["plane"] == plane]
         found = []
         for _, rows in firsts.groupby(["flow", "ev"]):
             ordered = rows.sort_values("placed_ns", kind="stable")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis import report
-from tests.support import agreement
+from tests.support import agreement, figure_data
 from tests.unit.analysis import synthetic
 from tests.unit.analysis.conftest import SMALL
 
@@ -23,13 +23,17 @@ expect:"""
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = synthetic.write(tmp_path_factory.mktemp("agreement") / "run", SMALL.replace("expect:", FAULTS))
-    report.write(folder, figures=False)
+    report.write(folder)
     return folder
 
 
 def test_every_number_of_a_run_with_three_faults(place: Path) -> None:
     assert len(json.loads((place / "summary.json").read_text())["faults"]) == 3
     agreement.check(place)
+
+
+def test_what_figures_draw_is_what_the_tables_hold(place: Path) -> None:
+    assert figure_data.check(place) == set(figure_data.CHECKS)
 
 
 def test_an_incast_with_a_bystander_and_a_flow_that_stops(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from analysis import report
 from analysis.__main__ import main
-from analysis.figures import write_all
+from analysis.figures import draw_all
 from analysis.results import read
 from analysis.scaling import scaling
 from analysis.tables import TABLES
@@ -70,11 +70,12 @@ def test_it_says_everything(place: Path) -> None:
     ):
         assert words in text, words
     assert text.count('class="plane"') == 4
-    assert text.count("<figure") == 7
+    assert text.count("<figure") == 11
 
 
 def test_every_figure_has_png_svg_and_csv(place: Path) -> None:
-    names = {"goodput", "planes", "ev_states", "delay", "ports", "recovery-0", "recovery-1"}
+    names = {"goodput", "paths", "ev_states", "planes", "messages", "delay_spread", "delay", "windows", "ports"}
+    names |= {"recovery-0", "recovery-1"}
     files = {file.name for file in (place / "figures").iterdir()}
     assert files == {f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")}
 
@@ -82,7 +83,7 @@ def test_every_figure_has_png_svg_and_csv(place: Path) -> None:
 def test_figures_of_an_earlier_report_do_not_stay(place: Path) -> None:
     stale = place / "figures" / "recovery-7.png"
     stale.write_bytes(b"")
-    assert {figure.name for figure in write_all(place)} >= {"goodput", "recovery-1"}
+    assert {figure.name for figure in draw_all(view(read(place)))} >= {"goodput", "recovery-1"}
     assert not stale.exists()
 
 
