@@ -45,10 +45,10 @@ def draw(view: View, target: style.Target) -> style.Drawn | None:
     return style.Drawn(
         NAME,
         "EV states",
-        f"The state that each sender held for its EVs {which}. A path leaves use (ASSUMED_BAD) soon after its first loss and "
-        "comes back by itself some time after the link does; SKIP gives up one turn to congestion. Where a NIC port is "
-        "down, here or at the peer, its plane leaves use as a whole, and EVs keep their states; it is checked before it is "
-        "used again. Dashed: faults.",
+        f"The state that each sender held for its EVs {which}. While a path is ASSUMED_BAD no data is sent on it, only probes, "
+        "and answered probes make it GOOD again; SKIP gives up one turn to congestion. Where a NIC port is down, here or at "
+        "the peer, its plane leaves use as a whole, and EVs keep their states; it is checked before it is used again. "
+        "Dashed: faults.",
         "Heat map of EV states of single paths over time.",
     )
 

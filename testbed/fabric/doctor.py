@@ -32,8 +32,8 @@ class Tool:
 TOOLS: tuple[Tool, ...] = (
     Tool("ip", "topology (every scenario)", "iproute2"),
     Tool("tc", "links.rate (every scenario)", "iproute2"),
-    Tool("mnexec", "--cli and `python -m testbed shell`", "mininet", optional=True),
-    Tool("bash", "--cli and `python -m testbed shell`", "bash", optional=True),
+    Tool("mnexec", "--cli and `python3 -m testbed shell`", "mininet", optional=True),
+    Tool("bash", "--cli and `python3 -m testbed shell`", "bash", optional=True),
     Tool("tcpdump", "--pcap", "tcpdump", optional=True),
 )
 DELAY_TOOL = Tool("ip6tables-restore", "links.delay (this kernel has no netem)", "iptables")
