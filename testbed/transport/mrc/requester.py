@@ -254,6 +254,7 @@ class Requester:
                 self._was_late(earlier, now)
             return True
         self.losses.arrived(packet, touched)
+        path.home.confirm(path, now)
         self.paths.policy.acknowledged(path, marked=marked)
         return True
 
@@ -279,13 +280,16 @@ class Requester:
         if packet is self._asked:
             self.timer.answered()
         del self.outstanding[packet.psn]
-        if fate is Fate.TRIMMED:
-            self.window.trimmed(packet.size, now)
-        else:
-            self.window.lost(packet.size, now)
+        (self.window.trimmed if fate is Fate.TRIMMED else self.window.lost)(packet.size, now)
         self.lost[packet.psn] = packet
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
+
+    def plane_lost(self, plane: int, now: int) -> None:
+        """A port of `plane` went down: what is out there is sent again at once, and no EV is blamed."""
+        for packet in [packet for packet in self.outstanding.values() if packet.path.plane == plane]:
+            packet.written_off = True
+            self._requeue(packet, Fate.LOST, LossReason.PORT_DOWN, now)
 
     def refused(self, psn: int, ev: int, reason: int, now: int) -> bool:
         """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""

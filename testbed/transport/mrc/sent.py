@@ -31,10 +31,23 @@ class Message:
 class SentPacket:
     """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` is what it repeats.
 
-    `refused`: a NACK said that it was not taken, so nothing else of it will arrive.
+    `refused`: a NACK said that it was not taken, so nothing else of it will arrive. `written_off`: sent again because a port
+    died, without evidence that this transmission was lost.
     """
 
-    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "refused", "sent", "size")
+    __slots__ = (
+        "earlier",
+        "message",
+        "offset",
+        "opcode",
+        "outstanding",
+        "path",
+        "psn",
+        "refused",
+        "sent",
+        "size",
+        "written_off",
+    )
 
     def __init__(
         self,
@@ -57,6 +70,7 @@ class SentPacket:
         self.earlier = earlier
         self.outstanding = True
         self.refused = False
+        self.written_off = False
 
 
 class Acknowledgement(NamedTuple):
