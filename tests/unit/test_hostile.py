@@ -19,6 +19,7 @@ from testbed.transport.mrc import QueuePairError, requester
 from testbed.transport.mrc.codepoints import Dscp
 from testbed.transport.mrc.ev import TRANSITIONS, Cause, EvState
 from testbed.transport.mrc.events import Fate
+from testbed.transport.mrc.planes import PLANE_TRANSITIONS, PlaneCause, PlaneState
 from testbed.transport.mrc.queue_pair import QP_TRANSITIONS, QpState
 from testbed.transport.mrc.trace import Kind
 from tests.support.virtual import MS, Packet, Pair, Verdict
@@ -35,7 +36,7 @@ SOME_MS = st.integers(1, 300)
 
 
 class HostileNetwork(RuleBasedStateMachine):
-    """Two endpoints write to each other while paths die, lose, delay, duplicate, corrupt, trim and mark."""
+    """Two endpoints write to each other while ports and paths die, and packets are lost, late, doubled, corrupt and cut."""
 
     @initialize(
         drawn=st.integers(0, 2**32 - 1),
@@ -74,7 +75,11 @@ class HostileNetwork(RuleBasedStateMachine):
     def decide(self, packet: Packet) -> Verdict:
         draw = self.rng.random
         source, data = packet.source, packet.is_data
-        if source in self.silent or (source, packet.ev) in self.dead or draw() < self.loss:
+        if data:
+            planes = self.pair.qps[source].peer.paths.by_plane
+            assert planes[packet.plane].state is PlaneState.OPEN, "data on a plane that is not in use"
+        portless = {(0, packet.plane), (1, packet.plane)} & self.pair.down
+        if source in self.silent or (source, packet.ev) in self.dead or portless or draw() < self.loss:
             self.disturbed[source] += data
             return Verdict(None)
         extra = self.extra.get(packet.ev, 0)
@@ -152,11 +157,28 @@ class HostileNetwork(RuleBasedStateMachine):
         self.silent.add(host)
         self.go_on(ms)
 
+    @rule(host=st.integers(0, 1), which=st.integers(0, 15), up=st.booleans(), ms=SOME_MS)
+    def port(self, host: int, which: int, up: bool, ms: int) -> None:
+        plane = self.path(which) >> 16
+        for end in (0, 1):
+            out = self.pair.qps[end].requester.outstanding.values()
+            self.disturbed[end] += sum(packet.path.plane == plane for packet in out)
+        self.pair.port(host, plane, up=up)
+        self.go_on(ms)
+
     @rule(ms=SOME_MS)
     def repair(self, ms: int) -> None:
+        self.heal()
+        self.go_on(ms)
+
+    def heal(self) -> None:
         self.dead.clear()
         self.silent.clear()
-        self.go_on(ms)
+        for host, plane in sorted(self.pair.down):
+            self.pair.port(host, plane, up=True)
+
+    def all_open(self) -> bool:
+        return all(plane.open for qp in self.pair.qps for plane in qp.peer.paths.planes)
 
     @invariant()
     def transitions_are_legal(self) -> None:
@@ -164,6 +186,9 @@ class HostileNetwork(RuleBasedStateMachine):
             for row in log.states:
                 assert TRANSITIONS[EvState(row.before), Cause(row.cause)] == row.after
             log.states.clear()
+            for change in log.planes:
+                assert PLANE_TRANSITIONS[PlaneState(change.before), PlaneCause(change.cause)] == change.after
+            log.planes.clear()
 
     @invariant()
     def windows_add_up(self) -> None:
@@ -174,8 +199,7 @@ class HostileNetwork(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "pair"):
             return
-        self.dead.clear()
-        self.silent.clear()
+        self.heal()
         self.loss = self.duplicate = self.corrupt = self.trim = self.mark = 0.0
         pair = self.pair
         wanted = [len(written) for written in self.written]
@@ -185,6 +209,8 @@ class HostileNetwork(RuleBasedStateMachine):
 
         pair.run(HEAL_NS, until=done)
         assert done(), "deadlock: a healed network did not finish the transfer"
+        pair.run(40 * 2 * pair.delay_ns, until=self.all_open)  # the longest pause between updates, and a check
+        assert self.all_open(), "a plane did not come back"
         for host in (0, 1):
             self.check(host)
 
