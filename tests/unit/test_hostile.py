@@ -18,7 +18,7 @@ from testbed.host import compiled
 from testbed.transport.mrc import QueuePairError, requester
 from testbed.transport.mrc.codepoints import Dscp
 from testbed.transport.mrc.ev import TRANSITIONS, Cause, EvState
-from testbed.transport.mrc.events import Fate
+from testbed.transport.mrc.events import Fate, LossReason
 from testbed.transport.mrc.planes import PLANE_TRANSITIONS, PlaneCause, PlaneState
 from testbed.transport.mrc.queue_pair import QP_TRANSITIONS, QpState
 from testbed.transport.mrc.trace import Kind
@@ -160,9 +160,8 @@ class HostileNetwork(RuleBasedStateMachine):
     @rule(host=st.integers(0, 1), which=st.integers(0, 15), up=st.booleans(), ms=SOME_MS)
     def port(self, host: int, which: int, up: bool, ms: int) -> None:
         plane = self.path(which) >> 16
-        for end in (0, 1):
-            out = self.pair.qps[end].requester.outstanding.values()
-            self.disturbed[end] += sum(packet.path.plane == plane for packet in out)
+        on_its_way = self.pair.qps[1 - host].requester.outstanding.values()
+        self.disturbed[1 - host] += sum(packet.path.plane == plane for packet in on_its_way)
         self.pair.port(host, plane, up=up)
         self.go_on(ms)
 
@@ -231,7 +230,8 @@ class HostileNetwork(RuleBasedStateMachine):
         early = len(log.of(Kind.LATE))  # arrived after all, perhaps before they were sent again
         assert packets - early <= fates[Fate.ACKNOWLEDGED] <= packets
         statistics = pair.ends[host].statistics()
-        cause = self.disturbed[host] + self.overtaken[host] + statistics["timeouts"]
+        written_off = sum(row.reason == LossReason.PORT_DOWN for row in log.packets)  # with a port, whatever became of them
+        cause = self.disturbed[host] + self.overtaken[host] + written_off + statistics["timeouts"]
         assert statistics["retransmissions"] <= cause
         order = list(QpState)
         assert all((order[row.value >> 8], order[row.value & 0xFF]) in QP_TRANSITIONS for row in log.of(Kind.QP_STATE))
