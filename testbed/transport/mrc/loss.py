@@ -16,7 +16,7 @@ from typing import NamedTuple
 from testbed.transport.mrc.events import LossReason
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.sent import SentPacket
-from testbed.transport.mrc.timing import ReorderWindow
+from testbed.transport.mrc.timing import REORDER_MOST_RTTS, ReorderWindow
 
 PROBED = -1  # instead of a PSN, where the evidence is a probe
 RECENT = 8  # round trips of a plane that are remembered
@@ -102,7 +102,8 @@ class LossJudge:
         self._latest.note(sent, proof)
 
     def sampled(self, path: Path, extra_ns: int) -> None:
-        """A round trip of `path` took `extra_ns` more than the base."""
+        """A round trip of `path` took `extra_ns` more than the base; more than the widest reorder window is not waited for."""
+        extra_ns = min(extra_ns, REORDER_MOST_RTTS * self._rtt_base_ns)
         path.sample(extra_ns)
         self._planes[path.plane].recent.append(extra_ns)
 
