@@ -64,7 +64,7 @@ def run(out: Path, scenario: str, warmup: str, duration: str, *settings: str) ->
 
 @pytest.mark.parametrize("backpressure", ["true", "false"])
 def test_an_incast_fills_the_receivers_ports_and_no_path_is_blamed(tmp_path: Path, backpressure: str) -> None:
-    found = run(tmp_path, "incast", "1s", "8s", f"transport.backpressure={backpressure}")
+    found = run(tmp_path, "incast", "1s", "6s", f"transport.backpressure={backpressure}")
     metrics, ratios = found.metrics, found.flow_ratios()
     assert metrics["packets_dropped_queue"] == metrics["evs_retired"] == 0
     assert metrics["packets_trimmed"] > 0
@@ -76,7 +76,7 @@ def test_an_incast_fills_the_receivers_ports_and_no_path_is_blamed(tmp_path: Pat
 
 
 def test_a_permutation_leaves_short_queues_and_trims_nothing(tmp_path: Path) -> None:
-    found = run(tmp_path, "permutation", "2s", "6s")
+    found = run(tmp_path, "permutation", "2s", "5s")
     assert found.metrics["packets_trimmed"] == found.metrics["evs_retired"] == 0
     assert found.metrics["goodput_ratio"] >= 0.97
     ports = found.view.run.ports
@@ -85,7 +85,7 @@ def test_a_permutation_leaves_short_queues_and_trims_nothing(tmp_path: Path) -> 
 
 
 def test_skip_settles_between_equal_planes_and_free_choice(tmp_path: Path) -> None:
-    metrics = run(tmp_path, "t1-link-dead-1to1", "3s", "8s").metrics
+    metrics = run(tmp_path, "t1-link-dead-1to1", "2s", "6s").metrics
     assert metrics["ideal_equal_planes_mbps"] < metrics["goodput_mbps"] < metrics["ideal_mbps"]
 
 
