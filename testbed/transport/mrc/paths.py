@@ -85,7 +85,10 @@ StateSink = Callable[[int, "Path", EvState, EvState, Cause], None]
 
 
 class PathSet:
-    """Every path to a destination. `next` gives the path for one packet, or None while no usable port has room."""
+    """Every path to a destination, in order of preference: `active_evs` of them are in use at first, the others are backup.
+
+    `next` gives the path for one packet, or None while no usable port has room.
+    """
 
     def __init__(
         self,
@@ -112,9 +115,10 @@ class PathSet:
         self.planes: list[_Plane] = []
         for number in numbers:
             mine = [path for path in paths if path.plane == number]
-            rng.shuffle(mine)
             target = min(len(mine), max(1, active_evs // len(numbers))) if active_evs else len(mine)
-            self.planes.append(_Plane(number, mine, target))
+            plane = _Plane(number, mine, target)
+            rng.shuffle(plane.active)  # or all senders would set out on the same path
+            self.planes.append(plane)
         self._turns = self._shares()
         self._turn = rng.randrange(len(self._turns))
         self.policy = POLICIES[policy](self)
