@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
-from testbed.transport.mrc.policies import POLICIES
+from testbed.transport.mrc.policies import make
 from testbed.transport.mrc.ports import PortClock
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
@@ -95,6 +96,7 @@ class PathSet:
         paths: Sequence[Path],
         *,
         policy: str,
+        own_policy: Callable[[Any], object] | None = None,
         active_evs: int,
         replacement: str,
         reshuffle: bool,
@@ -121,7 +123,7 @@ class PathSet:
             self.planes.append(plane)
         self._turns = self._shares()
         self._turn = rng.randrange(len(self._turns))
-        self.policy = POLICIES[policy](self)
+        self.policy = make(policy, own_policy, self)
         self.next = self.policy.next
         self._allowed = self.usable = len(paths)
         # No port that the policy would use has room before then.
@@ -178,6 +180,10 @@ class PathSet:
                 break
             waited = 0
         return passed  # every EV with room was skipped: ordinary rotation resolves it
+
+    def ready(self, now: int) -> list[Path]:
+        """The active paths whose port has room."""
+        return [path for plane in self.planes if plane.port.has_room(now) for path in plane.active]
 
     def _step(self, plane: _Plane) -> Path:
         if plane.position >= len(plane.active):
