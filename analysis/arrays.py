@@ -41,6 +41,11 @@ def index_in(frame: pd.DataFrame, column: str, names: Sequence[str]) -> Ints:
     return table[np.asarray(category.codes.to_numpy(), dtype=np.int64)]
 
 
+def bins_ending(edges_ns: Ints, times_ns: Ints) -> Ints:
+    """The bin of a row that stands for an interval ending at its time: the one that ends there, give or take a late timer."""
+    return np.asarray(np.searchsorted(edges_ns, times_ns - (edges_ns[1] - edges_ns[0]) // 2, side="right") - 1, dtype=np.int64)
+
+
 def percentile(values: Floats, share: float) -> float:
     """The `share` quantile (0..1), linear between ranks. NaNs are left out; NaN when nothing is left."""
     kept = values[~np.isnan(values)]

@@ -98,8 +98,8 @@ def tied_to(
 
     Which ones they are is a draw of the sender; `used` holds those it sent on. A flow that sent nothing may have any.
     """
-    if scenario.transport.policy != "single_path" and all(
-        scenario.transport.evs >= len(paths(topology, flow.source, flow.target)) for flow in flows
-    ):
+    spec = scenario.transport
+    chosen = spec.policy == "single_path" or spec.ev_list or spec.denylist
+    if not chosen and all(spec.evs >= len(paths(topology, flow.source, flow.target)) for flow in flows):
         return None
     return tuple(evs or None for evs in used)

@@ -57,7 +57,7 @@ def write(run_dir: Path, *, figures: bool = True) -> Path:
     """Rewrite summary.json, the figures (unless told not to) and report.html of a results folder; returns the report."""
     seen = view(read(run_dir))
     summary = judge.write(seen)
-    drawn = draw_all(seen) if figures else []
+    drawn = draw_all(seen, valid=summary["fidelity"]["verdict"] != "invalid") if figures else []
     path = run_dir / NAME
     judge.write_atomically(path, render(seen, summary, drawn))
     return path

@@ -36,6 +36,7 @@ class Run:
     samples: pd.DataFrame
     ports: pd.DataFrame
     cpu: pd.DataFrame
+    trace: pd.DataFrame
     missing: frozenset[str]  # names of tables that are not there or cannot be read
     notes: tuple[str, ...]  # what was found wrong while reading
 
@@ -53,9 +54,11 @@ def read(path: Path) -> Run:
     frames: dict[str, pd.DataFrame] = {}
     missing: set[str] = set()
     for table in TABLES:
-        frame = _table(path, table, notes)
+        wanted = not table.on_request or scenario.measure.trace
+        frame = _table(path, table, notes if wanted else [])
         if frame is None:
-            missing.add(table.name)
+            if wanted:
+                missing.add(table.name)
             frame = _frame(table, pa.table({}))
         frames[table.name] = frame
     return Run(path, scenario, manifest, **frames, missing=frozenset(missing), notes=tuple(notes))

@@ -36,6 +36,7 @@ class Table:
     name: str
     meaning: str
     columns: tuple[Column, ...]
+    on_request: bool = False  # only there when the scenario asked for it
 
     @property
     def file(self) -> str:
@@ -156,4 +157,40 @@ CPU = Table(
     ),
 )
 
-TABLES: tuple[Table, ...] = (PACKETS, MESSAGES, EVENTS, SAMPLES, PORTS, CPU)
+TRACE = Table(
+    "trace",
+    "everything the endpoints sent, learnt and decided; `measure.trace: true`",
+    (
+        Column("t_ns", _I, "when, ns; at one moment, what was learnt comes before what was sent; 0: during set-up"),
+        Column("host", _T, "host that decided"),
+        Column("peer", _T, "host at the other end"),
+        Column("flow", _N, "flow id; null where a row belongs to a pair of hosts"),
+        Column("qp", _N, "QP number at `host`; null likewise"),
+        Column(
+            "kind",
+            _T,
+            "sent | acknowledged | marked | trimmed | lost | refused | evidence (for the loss that follows) | late "
+            "(called lost, but arrived) | passed_over (a turn) | window | timeout | probe | probe_answered | ev_probe | "
+            "ev_probe_answered | nack | nack_sent | ev_state | qp_state",
+        ),
+        Column(
+            "psn",
+            _N,
+            "packet sequence number, 24 bit; a probe's number; of window and timeout the oldest unacknowledged",
+        ),
+        Column("ev", _N, "entropy value; null likewise"),
+        Column("plane", _N, "plane, from 0; null likewise"),
+        Column("before", _T, "EV or QP state left"),
+        Column("after", _T, "EV or QP state entered"),
+        Column("reason", _T, "of a loss as in packets, of an EV transition as in events, `retransmission` of what was sent"),
+        Column(
+            "value",
+            _N,
+            "sent: payload bytes; evidence: PSN of the arrival that proves it, -1 a probe's; late: reorder window in ns; "
+            "window: bytes; timeout: how many in a row; nack, nack_sent: the reason's code",
+        ),
+    ),
+    on_request=True,
+)
+
+TABLES: tuple[Table, ...] = (PACKETS, MESSAGES, EVENTS, SAMPLES, PORTS, CPU, TRACE)

@@ -28,6 +28,7 @@ def plan(
     stop_ns: int | None = None,
     both: bool = True,
     switched: bool = False,
+    trace: bool = False,
     transport: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The plan of host `index` of a pair; flow 0 goes from h0 to h1, flow 1 (with `both`) back."""
@@ -51,6 +52,7 @@ def plan(
         ],
         "overhead_bytes": 24,
         "interval_ns": 100_000_000,
+        "trace": trace,
         "transport": {
             "kind": "mrc",
             "payload": payload,

@@ -1,12 +1,9 @@
-"""One-way delay and jitter: distribution per plane, percentiles over time, RFC 3550 jitter over time."""
+"""One-way delay and jitter over time: percentiles of all packets, and the mean RFC 3550 jitter."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.arrays import Bools, Floats, Ints
@@ -16,10 +13,9 @@ from analysis.view import View
 
 NAME = "delay"
 QUANTILES = (0.05, 0.5, 0.99)
-CURVE_POINTS = 400
 
 
-def draw(view: View, folder: Path) -> style.Drawn | None:
+def draw(view: View, target: style.Target) -> style.Drawn | None:
     packets = view.packets
     arrived = (packets.placed_ns > 0) & (packets.sent_ns >= view.t0_ns) & (packets.sent_ns < view.end_ns)
     edges = style.bin_edges(view, 2 * view.run.scenario.measure.interval_ns)
@@ -31,13 +27,9 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
     middle = (edges[:-1] + edges[1:] - 2 * view.t0_ns) / 2e9
     propagation = [delay / 1e6 for delay in sorted(set(view.run.scenario.links.delay_ns))]
     with style.styled(NAME):
-        figure = Figure(figsize=(style.WIDTH, 3.6))
-        style.margins(figure, 0.5, 0.15, 0.3, 0.45, hspace=0.12, wspace=0.22)
-        grid = figure.add_gridspec(2, 2, width_ratios=(2, 3), height_ratios=(3, 2))
-        spread = figure.add_subplot(grid[:, 0])
-        timed = figure.add_subplot(grid[0, 1])
-        jittered = figure.add_subplot(grid[1, 1], sharex=timed)
-        _distribution(spread, view, arrived & view.in_window, oneway)
+        figure = Figure(figsize=(style.WIDTH, 3.3))
+        style.margins(figure, 0.5, 0.15, 0.3, 0.45, hspace=0.12)
+        timed, jittered = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         timed.fill_between(
             middle, over_time[:, 0], over_time[:, 2], color=style.BLUE, alpha=0.18, linewidth=0, label="5th to 99th percentile"
         )
@@ -54,44 +46,20 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         jittered.set_ylim(bottom=0)
         for axes in (timed, jittered):
             style.shade_faults(axes, view)
-            style.time_axis(axes, view, label=axes is jittered, named=False)
+            style.time_axis(axes, view, label=axes is jittered, named=axes is jittered)
         columns = (
             {"t_s": middle}
             | {f"oneway_ms_p{100 * q:g}": over_time[:, at] for at, q in enumerate(QUANTILES)}
             | {"jitter_ms": wander}
         )
-        style.save(figure, folder, NAME, style.data_frame(columns))
+        style.save(figure, target, NAME, style.data_frame(columns))
     return style.Drawn(
         NAME,
-        "One-way delay and jitter",
-        "Sender and receiver share one clock, so no offset has to be guessed. Left: the distribution per plane in the window; "
-        "the steep part is propagation, the tail is queueing. Right: percentiles over time, and mean RFC 3550 jitter of each "
-        "path's first transmissions. The time of sending is the sender's own forecast of when its port lets the frame go; the "
-        "token bucket may be up to its burst earlier, so values a little below propagation occur. Delay that rises during a "
-        "fault shows traffic crowding onto the paths that are left.",
-        "Cumulative distribution of one-way delay per plane, its percentiles over time and jitter over time.",
+        "One-way delay and jitter over time",
+        "Above, percentiles of the packets sent in each bin; below, the mean of the running jitter of all paths. Delay that "
+        "rises during a fault shows traffic crowding onto the paths that are left.",
+        "Percentiles of one-way delay over time and jitter over time.",
     )
-
-
-def _distribution(axes: Axes, view: View, kept: Bools, oneway: Floats) -> None:
-    packets = view.packets
-    shares = np.concatenate([np.linspace(0, 0.9, CURVE_POINTS), 1 - np.geomspace(0.1, 1e-4, CURVE_POINTS)])
-    for plane in range(view.run.scenario.topology.planes):
-        values = oneway[kept & (packets.plane == plane)]
-        if len(values):
-            axes.plot(
-                np.quantile(values, shares),
-                shares,
-                linewidth=1.1,
-                color=style.CYCLE[plane % len(style.CYCLE)],
-                label=f"plane {plane}",
-            )
-    axes.set_ylim(0, 1)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("one-way delay (ms)")
-    axes.set_ylabel("share of packets")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", fontsize=7)
 
 
 def _quantiles(view: View, edges: Ints, arrived: Bools, oneway: Floats) -> Floats:

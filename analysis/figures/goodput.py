@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,7 +15,7 @@ NAME = "goodput"
 FLOWS_NAMED = 8  # more lines than colours cannot be told apart: then only the range is drawn
 
 
-def draw(view: View, folder: Path) -> style.Drawn | None:
+def draw(view: View, target: style.Target) -> style.Drawn | None:
     edges = style.bin_edges(view, view.run.scenario.measure.interval_ns)
     if "packets" in view.run.missing or len(edges) < 2 or not view.flows:
         return None
@@ -47,7 +45,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         columns |= {
             f"ratio {view.sender(at)}>{view.receiver(at)} ({flow.id})": ratio[:, at] for at, flow in enumerate(view.flows)
         }
-        style.save(figure, folder, NAME, style.data_frame(columns))
+        style.save(figure, target, NAME, style.data_frame(columns))
     width_ms = view.run.scenario.measure.interval_ns / 1e6
     return style.Drawn(
         NAME,

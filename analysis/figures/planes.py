@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -14,7 +12,7 @@ from analysis.view import View
 NAME = "planes"
 
 
-def draw(view: View, folder: Path) -> style.Drawn | None:
+def draw(view: View, target: style.Target) -> style.Drawn | None:
     edges = style.bin_edges(
         view, 2 * view.run.scenario.measure.interval_ns
     )  # a plane carries a fraction: wider bins, less grain
@@ -28,9 +26,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         style.margins(figure, 0.55, 0.15, 0.5, 0.42)
         axes = figure.subplots()
         for plane in range(planes):
-            axes.plot(
-                middle, per_plane[:, plane], color=style.CYCLE[plane % len(style.CYCLE)], linewidth=1.1, label=f"plane {plane}"
-            )
+            axes.plot(middle, per_plane[:, plane], color=style.colour(plane), linewidth=1.1, label=f"plane {plane}")
         highest = float(np.nanmax(per_plane)) if np.any(~np.isnan(per_plane)) else 1.0
         axes.set_ylim(0, max(highest * 1.12, 1e-6))
         axes.set_ylabel("goodput (Mbit/s)")
@@ -39,7 +35,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         style.legend_above(axes, loc="lower left", bbox_to_anchor=(0.0, 1.09), ncols=8)
         style.save(
             figure,
-            folder,
+            target,
             NAME,
             style.data_frame({"t_s": middle} | {f"plane_{p}_mbps": per_plane[:, p] for p in range(planes)}),
         )

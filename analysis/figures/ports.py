@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.arrays import NS, Floats, Ints, ints, is_text
+from analysis.arrays import NS, Floats, Ints, bins_ending, ints, is_text
 from analysis.figures import style
 from analysis.view import View
 
@@ -22,7 +20,7 @@ GROUPS = (
 )
 
 
-def draw(view: View, folder: Path) -> style.Drawn | None:
+def draw(view: View, target: style.Target) -> style.Drawn | None:
     table = view.run.ports
     times = ints(table, "t_ns")
     edges = style.bin_edges(view, view.run.scenario.measure.interval_ns)
@@ -62,7 +60,7 @@ def draw(view: View, folder: Path) -> style.Drawn | None:
         grid[1, 0].set_ylabel("queue peak (frames)")
         grid[1, 0].set_ylim(bottom=0)
         grid[0, 0].legend(loc="lower left", fontsize=7)
-        style.save(figure, folder, NAME, style.data_frame(columns))
+        style.save(figure, target, NAME, style.data_frame(columns))
     return style.Drawn(
         NAME,
         "Ports: load and queues",
@@ -87,8 +85,7 @@ def _widths(port: Ints, times: Ints) -> Ints:
 def _band(edges: Ints, times: Ints, values: Floats) -> tuple[Floats, Floats, Floats]:
     """(minimum, median, maximum) over the ports in each bin; NaN where no port reported."""
     bins = len(edges) - 1
-    # a row's time is the end of its interval: it belongs to the bin that ends there, give or take a late timer
-    at = np.searchsorted(edges, times - (edges[1] - edges[0]) // 2, side="right") - 1
+    at = bins_ending(edges, times)
     kept = (at >= 0) & (at < bins) & ~np.isnan(values)
     order = np.lexsort((values[kept], at[kept]))
     at, values = at[kept][order], values[kept][order]

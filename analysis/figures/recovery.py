@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,17 +25,17 @@ def name_of(at: int) -> str:
     return f"recovery-{at}"
 
 
-def draw_all(view: View, folder: Path) -> list[style.Drawn]:
+def draw_all(view: View, target: style.Target) -> list[style.Drawn]:
     every = costs(view)
     drawn = [
-        _draw(view, folder, at, fault, cost)
+        _draw(view, target, at, fault, cost)
         for at, (fault, cost) in enumerate(zip(view.faults, every, strict=True))
         if at < FAULTS_MAX
     ]
     return [figure for figure in drawn if figure is not None]
 
 
-def _draw(view: View, folder: Path, at: int, fault: Fault, cost: FaultCost) -> style.Drawn | None:
+def _draw(view: View, target: style.Target, at: int, fault: Fault, cost: FaultCost) -> style.Drawn | None:
     packets, rtt = view.packets, view.rtt_base_ns
     flows = affected(view, fault)
     if "packets" in view.run.missing or not flows:
@@ -53,7 +51,7 @@ def _draw(view: View, folder: Path, at: int, fault: Fault, cost: FaultCost) -> s
         style.margins(figure, 0.75, 0.15, 0.5, 0.42, hspace=0.12)
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         table = _dots(top, view, fault, kept & shown)
-        _behind(bottom, view, fault, stop, cost)
+        behind = _behind(bottom, view, fault, stop, cost)
         held = (min(stop, fault.end_ns if fault.end_ns is not None else stop) - fault.start_ns) / rtt
         for axes in (top, bottom):
             axes.axvspan(0, held, color=style.FAULT_FILL, alpha=0.08, zorder=0.4, linewidth=0)
@@ -70,7 +68,7 @@ def _draw(view: View, folder: Path, at: int, fault: Fault, cost: FaultCost) -> s
             )  # fmt: skip
         bottom.set_xlabel(f"time since the fault (base RTTs of {rtt / 1e6:g} ms)")
         bottom.set_xlim(-BEFORE_RTTS, after)
-        style.save(figure, folder, name, table)
+        style.save(figure, target, name, pd.concat([table, behind], ignore_index=True))
     return style.Drawn(
         name,
         f"Recovery from fault {fault.index}: {fault.what[:120]}",
@@ -116,9 +114,8 @@ def _dots(axes: Axes, view: View, fault: Fault, kept: Bools) -> pd.DataFrame:
     if axes.get_legend_handles_labels()[0]:
         style.legend_above(axes, loc="lower left", bbox_to_anchor=(0.0, 1.07), fontsize=7.5, handletextpad=0.2)
     names = np.array([name for _, _, name in rows], dtype=object)
-    return style.data_frame(
-        {"rtts": x, "path": names[row], "flow": flow, "lost": lost, "retransmission": again, "marked_or_trimmed": hurt}
-    )  # fmt: skip
+    columns = {"what": np.full(len(x), "packet"), "rtts": x, "path": names[row], "flow": flow, "lost": lost}
+    return style.data_frame(columns | {"retransmission": again, "marked_or_trimmed": hurt})
 
 
 def _scatter(axes: Axes, x: Floats, y: Floats, marker: str, size: float, colour: str, label: str) -> None:
@@ -136,15 +133,18 @@ def _scatter(axes: Axes, x: Floats, y: Floats, marker: str, size: float, colour:
         )
 
 
-def _behind(axes: Axes, view: View, fault: Fault, stop: int, cost: FaultCost) -> None:
-    """Deficit since just before the fault, as time at the expected rate, in RTTs. A gap in the records leaves it out."""
+def _behind(axes: Axes, view: View, fault: Fault, stop: int, cost: FaultCost) -> pd.DataFrame:
+    """Deficit since just before the fault, as time at the expected rate, in RTTs. A gap in the records leaves it out.
+
+    Returns what was drawn.
+    """
     measured = deficit(view, fault, watched_until(view, fault))
     axes.axhline(0, color=style.MUTED, linewidth=0.7)
     axes.set_ylabel("behind (RTTs)")
     if measured is None or measured.rate <= 0:
         text = "no undisturbed time before the fault, or a gap in the records: no usual rate to compare with"
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=style.MUTED)
-        return
+        return pd.DataFrame({"what": [], "rtts": [], "behind_rtts": []})
     shown = measured.t_ns <= stop
     x = (measured.t_ns - fault.start_ns) / view.rtt_base_ns
     y = measured.bytes_behind / measured.rate * 1e9 / view.rtt_base_ns
@@ -156,3 +156,4 @@ def _behind(axes: Axes, view: View, fault: Fault, stop: int, cost: FaultCost) ->
     if cost.stall_rtts is not None:
         text = f"stall: {cost.stall_rtts:.2f} RTT, reached {x[peak]:.1f} RTTs after the fault"
         axes.text(0.99, 0.95, text, transform=axes.transAxes, fontsize=7.5, color=style.BLUE, ha="right", va="top")
+    return style.data_frame({"what": np.full(int(shown.sum()), "deficit"), "rtts": x[shown], "behind_rtts": y[shown]})

@@ -41,6 +41,7 @@ BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, YELLOW = (
 )
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, "#8c6d31", "#4b4b4b")
 FAULT_FILL = "#D55E00"
+GAP = "#b9bec6"  # no data in a heat map; white is none
 
 _SETTINGS: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -90,6 +91,14 @@ class Drawn:
     alt: str
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where figures go. `mark`: words across every one of them, for a run whose numbers must not be used."""
+
+    folder: Path
+    mark: str = ""
+
+
 @contextmanager
 def styled(name: str) -> Iterator[None]:
     """The settings, for the time of drawing and saving one figure. The name makes SVG ids repeatable and distinct."""
@@ -98,9 +107,15 @@ def styled(name: str) -> Iterator[None]:
         yield
 
 
-def save(figure: Figure, folder: Path, name: str, data: pd.DataFrame) -> None:
+def save(figure: Figure, target: Target, name: str, data: pd.DataFrame) -> None:
     """Write PNG, SVG (no date, so equal data give equal bytes) and the drawn data as CSV."""
+    folder = target.folder
     folder.mkdir(parents=True, exist_ok=True)
+    if target.mark:
+        size = min(44.0, 90.0 * float(figure.get_size_inches()[0]) / max(8, len(target.mark)))
+        figure.text(
+            0.5, 0.5, target.mark, ha="center", va="center", rotation=18, fontsize=size, color=VERMILION, alpha=0.22, zorder=99
+        )
     figure.savefig(folder / f"{name}.png", dpi=PNG_DPI)
     figure.savefig(folder / f"{name}.svg", dpi=RASTER_DPI, metadata={"Date": None, "Creator": None})
     data.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
@@ -157,6 +172,24 @@ def shade_faults(axes: Axes, view: View, *, label: bool = False) -> None:
             axes.text(
                 start, 1.01, text, transform=axes.get_xaxis_transform(), ha="left", va="bottom", fontsize=7, color=FAULT_FILL
             )
+
+
+def fault_lines(axes: Axes, view: View) -> None:
+    """Dashed lines where faults begin and end, for heat maps, which have no room for a band."""
+    for fault in view.faults:
+        for moment in (fault.start_ns, fault.end_ns):
+            if moment is not None:
+                axes.axvline((moment - view.t0_ns) / 1e9, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
+
+
+def heat_extent(view: View, edges: Ints, rows: int) -> tuple[float, float, float, float]:
+    """Of an image with one column per bin and one row per line, first row on top."""
+    return (float(edges[0] - view.t0_ns) / 1e9, float(edges[-1] - view.t0_ns) / 1e9, float(rows), 0.0)
+
+
+def colour(number: int) -> str:
+    """The colour of plane or series `number`."""
+    return CYCLE[number % len(CYCLE)]
 
 
 def legend_above(axes: Axes, **options: Any) -> None:

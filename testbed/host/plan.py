@@ -54,7 +54,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out."""
+    """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out.
+
+    `trace`: every decision of the transport is recorded too.
+    """
 
     host: str
     index: int
@@ -68,6 +71,7 @@ class HostPlan:
     transport: Mapping[str, Any]
     peers: tuple[Peer, ...]
     flows: tuple[Flow, ...]
+    trace: bool = False
 
     @property
     def payload(self) -> int:
@@ -118,6 +122,7 @@ def parse(raw: Mapping[str, Any]) -> HostPlan:
         transport=transport,
         peers=tuple(_peer(peer) for peer in raw["peers"]),
         flows=flows,
+        trace=raw.get("trace", False),
     )
 
 

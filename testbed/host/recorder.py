@@ -60,6 +60,7 @@ class Recorder:
     packet: Callable[[int, int, int, int, int, int, int, int, int, int], None]
     received: Callable[[int, int, int, int, int, int, int], None]
     ev_state: Callable[[int, int, int, int, int, int], None]
+    decision: Callable[[int, int, int, int, int, int], None] | None  # only where the plan asks for a trace
 
     def __init__(self, files: RecordFiles, planes: Sequence[int]) -> None:
         self.files = files
@@ -67,6 +68,7 @@ class Recorder:
         self.arrivals: dict[int, Arrivals] = {}  # by local QP number
         self.packet = files.packets.row
         self.ev_state = files.ev_states.row
+        self.decision = files.trace.row if files.trace is not None else None
         self.received = _received(files.received.row, self.arrivals)
 
 

@@ -58,6 +58,14 @@ TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("after", "u1"),
         ("reason", "u1"),
     ),
+    "trace": (
+        ("t_ns", "<i8"),
+        ("kind", "u1"),
+        ("qp", "<u4"),
+        ("psn", "<u4"),
+        ("ev", "<u4"),
+        ("value", "<i8"),
+    ),
     "samples": (
         ("t_ns", "<i8"),
         ("flow", "<u4"),
@@ -115,9 +123,9 @@ class Table:
 
 
 class RecordFiles:
-    """Every table of one host."""
+    """Every table of one host; `trace` only where one is wanted."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, trace: bool = False) -> None:
         try:
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - see plan.py
         except OSError as error:
@@ -128,7 +136,10 @@ class RecordFiles:
         self.ev_states = Table(directory, "ev_states")
         self.samples = Table(directory, "samples")
         self.loop = Table(directory, "loop")
-        self._tables = (self.packets, self.received, self.messages, self.ev_states, self.samples, self.loop)
+        self.trace = Table(directory, "trace") if trace else None
+        self._tables = [self.packets, self.received, self.messages, self.ev_states, self.samples, self.loop]
+        if self.trace is not None:
+            self._tables.append(self.trace)
 
     def flush(self) -> None:
         """Hand everything gathered so far to the kernel."""

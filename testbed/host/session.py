@@ -52,7 +52,7 @@ class Session:
         self.plan = plan
         self.control = control
         self.phase = Phase.READY
-        self.files = RecordFiles(plan.records)
+        self.files = RecordFiles(plan.records, trace=plan.trace)
         planes = [port.plane for port in plan.ports]
         self.recorder = Recorder(self.files, planes)
         self.nic = make_nic(plan, self.recorder)

@@ -46,6 +46,7 @@ def dump(scenario: Scenario) -> str:
             "duration": units.format_time(scenario.measure.duration_ns),
             "interval": units.format_time(scenario.measure.interval_ns),
             "drain": units.format_time(scenario.measure.drain_ns),
+            "trace": scenario.measure.trace,
         },
         "expect": [expectation.text for expectation in scenario.expect],
         "seed": scenario.seed,

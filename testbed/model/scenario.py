@@ -163,12 +163,16 @@ class FaultSpec:
 
 @dataclass(frozen=True, slots=True)
 class MeasureSpec:
-    """The window is [warmup, duration]; `drain_ns` bounds how long messages under way may finish after it."""
+    """The window is [warmup, duration]; `drain_ns` bounds how long messages under way may finish after it.
+
+    `trace`: the transport's every decision is recorded too.
+    """
 
     warmup_ns: int
     duration_ns: int
     interval_ns: int
     drain_ns: int
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,9 +156,10 @@ def measure(tree: t.Tree, path: str, problems: Problems, links: LinkSpec | None)
         Key("duration", fields.time(100 * MS, 24 * 3600 * S), 20 * S),
         Key("interval", fields.time(10 * MS, 60 * S), 100 * MS),
         Key("drain", fields.time(0, 3600 * S), drain),
+        Key("trace", fields.boolean, False),
     )
     values = fields.section(tree, path, keys, problems)
-    spec = MeasureSpec(values["warmup"], values["duration"], values["interval"], values["drain"])
+    spec = MeasureSpec(values["warmup"], values["duration"], values["interval"], values["drain"], values["trace"])
     before = len(problems.found)
     if spec.warmup_ns >= spec.duration_ns:
         message = "the warm-up takes the whole duration: nothing is left to measure"

@@ -9,12 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.tables import TABLES, Table
+from analysis.tables import TABLES, TRACE, Table
 from testbed.model.framing import charged_bytes
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 from testbed.run import tables
 from testbed.run.results import ResultsFolder, refused
+from testbed.run.trace import trace
 
 MAKERS: dict[str, Callable[[tables.Source], pd.DataFrame]] = {
     "packets": tables.packets,
@@ -23,13 +24,19 @@ MAKERS: dict[str, Callable[[tables.Source], pd.DataFrame]] = {
     "samples": tables.samples,
     "ports": tables.ports,
     "cpu": tables.cpu,
+    "trace": trace,
 }
 
 
 def collect(folder: ResultsFolder, scenario: Scenario, topology: Topology, connections: list[tables.Connection]) -> None:
-    """Write every table, then drop the raw files. RunError when the disk is full; no half-written table is left then."""
+    """Write every table (the trace where the scenario asks for one), then drop the raw files.
+
+    RunError when the disk is full; no half-written table is left then.
+    """
     source = tables.Source(folder.raw, topology, connections, _least_delay_ns(scenario), os.cpu_count() or 1)
     for table in TABLES:
+        if table is TRACE and not scenario.measure.trace:
+            continue
         _write(folder, table, MAKERS[table.name](source))
     folder.drop_raw()
 

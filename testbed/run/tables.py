@@ -59,10 +59,10 @@ class Source:
 
 def packets(source: Source) -> pd.DataFrame:
     """Sender rows joined with what the receiver saw of each."""
-    sent = _with_flow(source.every("packets"), source.connections, "host")
+    sent = with_flow(source.every("packets"), source.connections, "host")
     if sent is None:
         return pd.DataFrame()
-    got = _with_flow(source.every("received"), source.connections, "peer")
+    got = with_flow(source.every("received"), source.connections, "peer")
     arrival = match.arrivals(sent, got, source.delay_ns)
     seen = arrival >= 0
     flags = np.zeros(len(sent), dtype=np.int64)
@@ -77,20 +77,20 @@ def packets(source: Source) -> pd.DataFrame:
     ev = sent["ev"].to_numpy().astype(np.int64)
     return pd.DataFrame(
         {
-            "host": _category(sent["host"]),
-            "peer": _category(sent["peer"]),
+            "host": category(sent["host"]),
+            "peer": category(sent["peer"]),
             "flow": sent["flow"].astype("int64"),
             "qp": sent["qp"].astype("int64"),
             "psn": sent["psn"].astype("int64"),
             "ev": ev,
             "plane": ev >> PLANE_SHIFT,
-            "path": _category(_path_names(sent, source.topology)),
+            "path": category(_path_names(sent, source.topology)),
             "bytes": sent["bytes"].astype("int64"),
             "sent_ns": sent["sent_ns"],
-            "fate_ns": _nullable(sent["fate_ns"].to_numpy(), sent["fate_ns"].to_numpy() != 0),
-            "placed_ns": _nullable(placed, whole),
-            "fate": _category(fate),
-            "reason": _category(np.asarray(REASONS, dtype=object)[sent["reason"].to_numpy()]),
+            "fate_ns": nullable(sent["fate_ns"].to_numpy(), sent["fate_ns"].to_numpy() != 0),
+            "placed_ns": nullable(placed, whole),
+            "fate": category(fate),
+            "reason": category(np.asarray(REASONS, dtype=object)[sent["reason"].to_numpy()]),
             "retransmission": sent["retransmission"].to_numpy() != 0,
             "duplicate": whole & (flags & DUPLICATE != 0),
         }
@@ -112,15 +112,15 @@ def messages(source: Source) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "flow": both["flow"].astype("int64"),
-            "job": _category(both["flow"].map(of_flow["job"])),
-            "host": _category(both["flow"].map(of_flow["host"])),
-            "peer": _category(both["flow"].map(of_flow["peer"])),
+            "job": category(both["flow"].map(of_flow["job"])),
+            "host": category(both["flow"].map(of_flow["host"])),
+            "peer": category(both["flow"].map(of_flow["peer"])),
             "message": both["message"].astype("int64"),
             "bytes": both["bytes_sent"].fillna(both["bytes_got"]).astype("int64"),
-            "post_ns": _nullable(times["start_ns_sent"], times["start_ns_sent"] > 0),
-            "complete_ns": _nullable(times["end_ns_sent"], times["end_ns_sent"] > 0),
-            "checked_ns": _nullable(times["end_ns_got"], times["end_ns_got"] > 0),
-            "verdict": _category(np.select([corrupt, ok], ["corrupt", "ok"], "incomplete").astype(object)),
+            "post_ns": nullable(times["start_ns_sent"], times["start_ns_sent"] > 0),
+            "complete_ns": nullable(times["end_ns_sent"], times["end_ns_sent"] > 0),
+            "checked_ns": nullable(times["end_ns_got"], times["end_ns_got"] > 0),
+            "verdict": category(np.select([corrupt, ok], ["corrupt", "ok"], "incomplete").astype(object)),
         }
     )
 
@@ -162,9 +162,9 @@ def samples(source: Source) -> pd.DataFrame:
     if rows is None:
         return pd.DataFrame()
     rtt_us = rows["rtt_ns"].to_numpy() / 1e3
-    rows["role"] = _category(np.asarray(ROLES, dtype=object)[rows["role"].to_numpy()])
+    rows["role"] = category(np.asarray(ROLES, dtype=object)[rows["role"].to_numpy()])
     rows["rtt_us"] = np.where(rtt_us > 0, rtt_us, np.nan)
-    rows["host"] = _category(rows["host"])
+    rows["host"] = category(rows["host"])
     return rows.drop(columns="rtt_ns").sort_values("t_ns", ignore_index=True)
 
 
@@ -182,7 +182,7 @@ def ports(source: Source) -> pd.DataFrame:
     about = pd.DataFrame(json.loads(description.read_text())).rename(columns={"port": "name"})
     frame = frame.join(about, on="port").drop(columns="port").rename(columns={"name": "port"})
     for name in ("node", "port", "neighbour", "tier", "direction"):
-        frame[name] = _category(frame[name])
+        frame[name] = category(frame[name])
     return frame
 
 
@@ -221,14 +221,14 @@ def cpu(source: Source) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame()
     merged = pd.concat(frames, ignore_index=True).sort_values("t_ns", ignore_index=True)
-    return merged.assign(who=_category(merged["who"]))
+    return merged.assign(who=category(merged["who"]))
 
 
 def _frame(rows: npt.NDArray[np.void]) -> pd.DataFrame:
     return pd.DataFrame({field: rows[field] for field in rows.dtype.names or ()})
 
 
-def _with_flow(rows: pd.DataFrame | None, connections: list[Connection], end: str) -> pd.DataFrame | None:
+def with_flow(rows: pd.DataFrame | None, connections: list[Connection], end: str) -> pd.DataFrame | None:
     """`rows` with flow, host and peer of the connection whose `end` (host or peer) wrote them with its own QP number."""
     if rows is None or not connections:
         return None
@@ -251,11 +251,11 @@ def _path_names(sent: pd.DataFrame, topology: Topology) -> pd.Series[str]:
     return pd.Series(np.asarray(names, dtype=object)[codes], index=sent.index)
 
 
-def _category(values: Any) -> pd.Categorical:
+def category(values: Any) -> pd.Categorical:
     return pd.Categorical(values)
 
 
-def _nullable(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pd.arrays.IntegerArray:
+def nullable(values: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pd.arrays.IntegerArray:
     return pd.arrays.IntegerArray(values.astype(np.int64), ~known)
 
 

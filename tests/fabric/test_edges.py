@@ -15,6 +15,7 @@ import pytest
 
 import analysis
 from tests.fabric import inventory
+from tests.support import agreement
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -47,6 +48,7 @@ def run(out: Path, scenario: str, *arguments: str, stdin: str = "") -> tuple[dic
 
 def test_an_incast_is_trimmed_and_not_dropped_and_every_flow_counts(tmp_path: Path) -> None:
     summary, folder, _ = run(tmp_path, "incast", "--set", INCAST)
+    agreement.check(folder)
     metrics = summary["metrics"]
     assert metrics["packets_trimmed"] > 0
     assert metrics["packets_dropped_queue"] == 0

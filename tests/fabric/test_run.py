@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 import analysis
+from analysis.results import Run as Loaded
 from analysis.tables import TABLES
 from tests.fabric import inventory
+from tests.support import agreement, figure_data
 from tests.support.format_page import keys
 from tests.support.machine import Witness
 
@@ -98,13 +100,16 @@ def test_a_whole_run_leaves_a_results_folder_and_nothing_else(tmp_path: Path) ->
     assert status in RAN, stderr
     summary = json.loads(stdout)
     assert summary == summary_of(run)
+    agreement.check(run.folder)
+    assert figure_data.check(run.folder) >= {"goodput", "paths", "windows", "ports", "recovery"}
     assert summary["metrics"]["messages_corrupt"] == 0
     assert summary["metrics"]["messages_incomplete"] == 0
     assert summary["metrics"]["messages_completed"] > 0
     assert [fault["what"] for fault in summary["faults"]] != []
     names = {path.name for path in run.folder.iterdir()}
     assert {"manifest.json", "scenario.yaml", "summary.json", "connections.json", "report.html", "figures", "logs"} <= names
-    assert {table.file for table in TABLES} <= names
+    assert {table.file for table in TABLES if not table.on_request} <= names
+    assert "trace.parquet" not in names
     assert "raw" not in names
     manifest = json.loads((run.folder / "manifest.json").read_text())
     assert names <= set(keys("Files")), "docs/results-format.md lists every file"
@@ -120,10 +125,11 @@ def test_a_whole_run_leaves_a_results_folder_and_nothing_else(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("before")
 def test_every_packet_that_was_placed_was_sent_and_every_byte_counts_once(tmp_path: Path) -> None:
-    run = start(tmp_path, [*SHORT, "--no-figures", "--quiet"])
+    run = start(tmp_path, [*SHORT, "--no-figures", "--quiet", "--set", "measure.trace=true"])
     status, _, stderr = run.end()
     assert status in RAN, stderr
     loaded = analysis.load(run.folder)
+    check_trace(loaded)
     packets, messages = loaded.packets, loaded.messages
     placed = packets[packets["placed_ns"].notna()]
     # Nothing is faster than the delay of 20 ms; `sent_ns` is the sender's own clock, off by a frame time (7 ms) at most.
@@ -132,6 +138,22 @@ def test_every_packet_that_was_placed_was_sent_and_every_byte_counts_once(tmp_pa
     assert not first.duplicated(["flow", "psn"]).any()
     finished = messages[messages["verdict"] == "ok"]
     assert first["bytes"].sum() >= finished["bytes"].sum()
+
+
+def check_trace(loaded: Loaded) -> None:
+    """The trace has each transmission and each of its fates once, and says why whatever was lost was called so."""
+    trace, packets = loaded.trace, loaded.packets
+    assert trace["t_ns"].is_monotonic_increasing
+    assert (trace["kind"] == "sent").sum() == len(packets)
+    lost, evidence = trace[trace["kind"] == "lost"], trace[trace["kind"] == "evidence"]
+    assert len(lost) == (packets["fate"] == "lost").sum() > 0  # a link went down
+    by_time_alone = (lost["reason"] == "rto").sum()
+    assert len(evidence) == len(lost) - by_time_alone
+    retired = trace[(trace["kind"] == "ev_state") & (trace["after"] == "ASSUMED_BAD")]
+    told = set(zip(lost["host"], lost["peer"], lost["ev"], lost["t_ns"], strict=True))
+    assert {(row.host, row.peer, row.ev, row.t_ns) for row in retired.itertuples() if row.reason == "lost"} <= told
+    assert (trace["kind"] == "ev_probe").any()
+    assert set(trace[trace["kind"] == "qp_state"]["after"]) == {"INIT", "RTR", "RTS"}
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])

@@ -9,7 +9,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from testbed.transport.mrc import (
@@ -19,6 +19,7 @@ from testbed.transport.mrc import (
     ImmediateReceived,
     PortConfig,
     QpLimits,
+    Trace,
     WriteComplete,
 )
 from testbed.transport.mrc.codepoints import ECN_CE, Dscp, Opcode
@@ -66,39 +67,6 @@ class Verdict:
 Rule = Callable[[Packet], Verdict]
 
 
-@dataclass
-class Log:
-    """A Recorder that keeps everything, for assertions."""
-
-    packets: list[tuple[int, ...]] = field(default_factory=list)
-    arrivals: list[tuple[int, ...]] = field(default_factory=list)
-    states: list[tuple[int, ...]] = field(default_factory=list)
-
-    def packet(
-        self,
-        sent_ns: int,
-        fate_ns: int,
-        qp: int,
-        psn: int,
-        ev: int,
-        size: int,
-        retransmission: int,
-        fate: int,
-        reason: int,
-        marked: int,
-    ) -> None:
-        self.packets.append((sent_ns, fate_ns, qp, psn, ev, size, retransmission, fate, reason, marked))
-
-    def received(self, placed_ns: int, qp: int, psn: int, ev: int, size: int, flags: int, plane: int) -> None:
-        self.arrivals.append((placed_ns, qp, psn, ev, size, flags, plane))
-
-    def ev_state(self, t_ns: int, peer: int, ev: int, before: int, after: int, reason: int) -> None:
-        self.states.append((t_ns, peer, ev, before, after, reason))
-
-    def fates(self) -> Counter[int]:
-        return Counter(row[7] for row in self.packets)
-
-
 def inner(host: int) -> bytes:
     return bytes.fromhex("fd00") + bytes(12) + host.to_bytes(2, "big")
 
@@ -127,7 +95,7 @@ class Pair:
         self.now = 1_000 * MS
         self.delay_ns = delay_ns
         self.rule: Rule = lambda packet: Verdict(self.delay_ns)
-        self.log = (Log(), Log())
+        self.log = (Trace(), Trace())
         self.rng = random.Random(seed)
         self.events: list[tuple[int, Event]] = []
         self.sent: Counter[int] = Counter()

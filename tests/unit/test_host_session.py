@@ -137,6 +137,19 @@ def test_ready_gives_regions_on_the_receiving_side_only(world: World) -> None:
             assert entry["length"] == (None if sending else 2 * 10_000)
 
 
+def test_decisions_are_recorded_where_the_plan_asks_for_them(make: Make) -> None:
+    for trace in (False, True):
+        world = make(trace=trace)
+        recorder = world.hosts[0].session.recorder
+        assert (recorder.decision is not None) == trace
+        if recorder.decision is not None:
+            recorder.decision(5, 1, 16, 7, 65537, -1)
+        world.finish()
+        left = Path(world.hosts[0].session.plan.records) / "trace.rec"
+        assert left.exists() == trace
+    assert world.records(0, "trace").tolist() == [(5, 1, 16, 7, 65537, -1)]
+
+
 def test_messages_flow_and_are_checked_on_both_sides(world: World) -> None:
     world.connect()
     t0 = world.start()

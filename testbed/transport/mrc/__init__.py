@@ -7,6 +7,7 @@ from testbed.transport.mrc.config import EndpointConfig, PortConfig, QpLimits
 from testbed.transport.mrc.endpoint import Endpoint
 from testbed.transport.mrc.events import Event, ImmediateReceived, QueuePairError, Recorder, WriteComplete
 from testbed.transport.mrc.policies import PolicyError
+from testbed.transport.mrc.trace import Trace
 
 __all__ = [
     "Endpoint",
@@ -18,5 +19,6 @@ __all__ = [
     "QpLimits",
     "QueuePairError",
     "Recorder",
+    "Trace",
     "WriteComplete",
 ]

@@ -15,6 +15,7 @@ from testbed.transport.mrc.probes import Prober
 from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
 from testbed.transport.mrc.responder import Responder, Trigger
+from testbed.transport.mrc.trace import Kind
 
 COUNTERS = (
     "dropped_access",
@@ -42,13 +43,14 @@ class Core:
     def __init__(self, config: EndpointConfig, recorder: Recorder, seed: int | str) -> None:
         self.config = config
         self.recorder = recorder
+        self.decision = recorder.decision
         self.rng = random.Random(seed)
         self.memory = Memory(self.rng)
         full = packets.inner_bytes(config.payload)
         self.ports = {port.plane: PortClock(port, full, config.overhead_bytes) for port in config.ports}
         self.peers: dict[bytes, Peer] = {}  # by inner address
         self.qps: dict[int, QueuePair] = {}
-        self.prober = Prober(config.rtt_base_ns, config.probe_answers)
+        self.prober = Prober(config.rtt_base_ns, config.probe_answers, recorder.decision)
         self.events: list[Event] = []
         self.out: list[Datagram] = []
         self.owing: dict[QueuePair, None] = {}  # QPs that owe a SACK or an ACK at the end of this batch
@@ -64,6 +66,8 @@ class Core:
 
     def send_nack(self, qp: QueuePair, responder: Responder, reason: int, trigger: Trigger, now: int) -> None:
         body = responder.nack(reason, trigger, qp.number, qp.remote)
+        if self.decision is not None:
+            self.decision(now, Kind.NACK_SENT, qp.number, trigger.psn & PSN_MASK, trigger.ev, reason)
         self.counters["nacks_sent"] += 1
         self.send_control(qp.peer, trigger.ev, Opcode.NACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 
@@ -81,10 +85,18 @@ class Core:
         path.port.depart(inner, now)
         self.out.append((path.destination, TCLASS_CONTROL, buffers))
 
-    def fail(self, qp: QueuePair, reason: str) -> None:
+    def move(self, qp: QueuePair, state: QpState, now: int) -> None:
+        """Take a QP to another state. Raises QpStateError where the table has no such step."""
+        before = qp.state
+        qp.become(state)
+        if self.decision is not None:
+            order = list(QpState)
+            self.decision(now, Kind.QP_STATE, qp.number, qp.psn, 0, order.index(before) << 8 | order.index(state))
+
+    def fail(self, qp: QueuePair, reason: str, now: int) -> None:
         """The QP goes into error; what was posted is forgotten, and the application told once."""
         if qp.state is QpState.ERROR:
             return
-        qp.become(QpState.ERROR)
+        self.move(qp, QpState.ERROR, now)
         qp.requester.abort()
         self.events.append(QueuePairError(qp.number, reason))

@@ -23,6 +23,7 @@ from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
 from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
+from testbed.transport.mrc.trace import Kind
 from testbed.transport.mrc.window import FixedWindow
 
 _FIRST_QP = 16
@@ -88,7 +89,7 @@ class Endpoint:
             recorder=core.recorder,
         )
         qp = QueuePair(number, psn, peer, requester)
-        qp.become(QpState.INIT)
+        core.move(qp, QpState.INIT, 0)
         core.qps[number] = qp
         peer.qps.append(qp)
         return qp
@@ -96,7 +97,7 @@ class Endpoint:
     def connect_qp(self, number: int, remote_number: int, remote_psn: int) -> None:
         """INIT to RTR to RTS: both directions are ready after this."""
         qp, limits = self._core.qps[number], self.config.limits
-        qp.become(QpState.RTR)
+        self._core.move(qp, QpState.RTR, 0)
         qp.remote = qp.requester.remote = remote_number
         qp.responder = Responder(
             remote_psn,
@@ -105,13 +106,13 @@ class Endpoint:
             dynamic_mpr=limits.dynamic_mpr,
             max_wimm=limits.max_wimm_dest,
         )
-        qp.become(QpState.RTS)
+        self._core.move(qp, QpState.RTS, 0)
         self._senders.append(qp)
 
-    def reset_qp(self, number: int) -> None:
+    def reset_qp(self, number: int, now: int) -> None:
         """Forget a QP: it neither sends nor receives any more, and its number is not used again."""
         qp = self._core.qps.pop(number)
-        qp.become(QpState.RESET)
+        self._core.move(qp, QpState.RESET, now)
         qp.requester.abort()
         qp.peer.qps.remove(qp)
         if qp in self._senders:
@@ -204,14 +205,14 @@ class Endpoint:
             if requester.timer.rto_at() <= now:
                 core.counters["timeouts"] += 1
                 if not requester.timed_out(now):
-                    core.fail(qp, "retry counter exceeded")
+                    core.fail(qp, "retry counter exceeded", now)
                     continue
             if requester.timer.probe_due(now):
                 self._send_reliability_probe(qp, now)
         if self.config.probes:
             for peer in core.peers.values():
                 if peer.paths.bad:
-                    core.out.extend(core.prober.due(peer.paths, peer.link, now))
+                    core.out.extend(core.prober.due(peer.index, peer.paths, peer.link, now))
 
     def events(self) -> list[Event]:
         """What has completed since the last call."""
@@ -267,6 +268,8 @@ class Endpoint:
         body = Peth(probe_id, timestamp16(now), qp.number & 0xFFFF, qp.remote & 0xFFFF).pack()
         buffers, inner = control(qp.peer.link, path, Opcode.RELIABILITY_PROBE, qp.remote, 0, body)
         qp.probe_ids[probe_id] = (path.port.depart(inner, now), path)
+        if self._core.decision is not None:
+            self._core.decision(now, Kind.PROBE, qp.number, probe_id, path.ev, 0)
         while len(qp.probe_ids) > _PROBES_REMEMBERED:
             del qp.probe_ids[next(iter(qp.probe_ids))]
         self._core.counters["reliability_probes"] += 1

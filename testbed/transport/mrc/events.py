@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -60,8 +61,17 @@ RECEIVED_TRIMMED = 8
 RECEIVED_TRIMMED_LASTHOP = 16
 
 
+Decide = Callable[[int, int, int, int, int, int], None]  # t_ns, trace.Kind, QP, PSN, EV, value
+
+
 class Recorder(Protocol):
-    """Takes one row per transmission, per arrival and per EV transition. Times in ns, sizes in payload bytes."""
+    """Takes one row per transmission, per arrival and per EV transition. Times in ns, sizes in payload bytes.
+
+    `decision` takes what else a trace holds (trace.py); None while nobody wants one.
+    """
+
+    @property
+    def decision(self) -> Decide | None: ...
 
     def packet(
         self,

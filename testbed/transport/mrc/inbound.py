@@ -35,6 +35,7 @@ from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.queue_pair import QueuePair
 from testbed.transport.mrc.responder import Responder, Trigger
 from testbed.transport.mrc.sent import Acknowledgement
+from testbed.transport.mrc.trace import Kind
 
 _ENDS = frozenset({Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM})
 _WRITES = _ENDS | {Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE}
@@ -168,6 +169,8 @@ class Inbound:
             core.counters["dropped_bad_sack"] += 1
             return
         probe = qp.probe_ids.pop(seth.ack_psn_offset, None) if seth.probe_reply else None
+        if probe is not None and core.decision is not None:
+            core.decision(now, Kind.PROBE_ANSWERED, qp.number, seth.ack_psn_offset, probe[1].ev, 0)
         ack_psn = None if seth.probe_reply else cack + seth.ack_psn_offset
         marked = seth.mark == SackMark.SKIP_ONCE
         sack = Acknowledgement(cack, cack + seth.sack_offset, seth.bitmap, ack_psn, marked, received, seth.mpr, probe)
@@ -190,9 +193,12 @@ class Inbound:
             return
         qp, _ = found
         neth = Neth.unpack(packet, BODY_OFFSET)
-        self._core.counters["nacks"] += 1
+        core = self._core
+        core.counters["nacks"] += 1
+        if core.decision is not None:
+            core.decision(now, Kind.NACK, qp.number, neth.nack_psn, neth.entropy, neth.reason)
         if neth.reason == NackReason.UNEXP_EVENT:
-            self._core.fail(qp, "the responder met an unexpected event")
+            core.fail(qp, "the responder met an unexpected event", now)
             return
         trimmed = neth.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
         psn = expand(neth.nack_psn, qp.requester.cack)
@@ -209,7 +215,7 @@ class Inbound:
         aeth = Aeth.unpack(packet, BODY_OFFSET)
         if aeth.syndrome:
             name = next((code.name for code in NakCode if code == aeth.syndrome), f"{aeth.syndrome:#x}")
-            self._core.fail(qp, f"the responder answered NAK: {name.lower().replace('_', ' ')}")
+            self._core.fail(qp, f"the responder answered NAK: {name.lower().replace('_', ' ')}", now)
             return
         qp.requester.executed(aeth.msn, now)
         self._complete(qp, now)

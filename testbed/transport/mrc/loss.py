@@ -9,43 +9,70 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from testbed.transport.mrc.events import LossReason
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.sent import SentPacket
 from testbed.transport.mrc.timing import ReorderWindow
 
-Verdict = tuple[SentPacket, LossReason]
+PROBED = -1  # instead of a PSN, where the evidence is a probe
+
+
+class Verdict(NamedTuple):
+    """`packet` is lost; `proof` is the PSN of the latest arrival that says so, or PROBED."""
+
+    packet: SentPacket
+    reason: LossReason
+    proof: int
+
+
+class _Evidence:
+    """What is known of one path: packets in order of sending, and the departure time and PSN of its latest arrival."""
+
+    __slots__ = ("arrived", "in_flight", "proof")
+
+    def __init__(self) -> None:
+        self.in_flight: deque[SentPacket] = deque()
+        self.arrived = -1
+        self.proof = PROBED
 
 
 class LossJudge:
     """The evidence about one QP's outstanding packets. Times are departure times in ns."""
 
-    __slots__ = ("_in_flight", "_latest_acked", "_path_acked", "_rtt_base_ns", "reorder")
+    __slots__ = ("_latest", "_paths", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
         self.reorder = ReorderWindow(rtt_base_ns)
         self._rtt_base_ns = rtt_base_ns
-        self._latest_acked = -1  # departure time of the latest packet known to have arrived
-        self._in_flight: dict[Path, deque[SentPacket]] = {path: deque() for path in paths}  # in order of sending
-        self._path_acked: dict[Path, int] = dict.fromkeys(self._in_flight, -1)
+        self._latest = _Evidence()  # of all paths together
+        self._paths = {path: _Evidence() for path in paths}
 
     def sent(self, packet: SentPacket) -> None:
         """A packet has left; its `sent` is not before that of any packet sent on its path before."""
-        self._in_flight[packet.path].append(packet)
+        self._paths[packet.path].in_flight.append(packet)
 
     def arrived(self, packet: SentPacket, touched: set[Path]) -> None:
         """A transmission is known to have arrived. Its path joins `touched`: the paths one SACK has news of."""
         path = packet.path
-        self._latest_acked = max(self._latest_acked, packet.sent)
-        self._path_acked[path] = max(self._path_acked[path], packet.sent)
+        self._note(path, packet.sent, packet.psn)
         touched.add(path)
 
     def probe_answered(self, path: Path, sent: int, touched: set[Path]) -> None:
         """A reliability probe that left at `sent` on `path` arrived."""
-        self._latest_acked = max(self._latest_acked, sent)
-        self._path_acked[path] = max(self._path_acked[path], sent)
+        self._note(path, sent, PROBED)
         touched.add(path)
+
+    def _note(self, path: Path, sent: int, proof: int) -> None:
+        known = self._paths[path]
+        if sent > known.arrived:
+            known.arrived = sent
+            known.proof = proof
+        latest = self._latest
+        if sent > latest.arrived:
+            latest.arrived = sent
+            latest.proof = proof
 
     def was_late(self, packet: SentPacket, now: int) -> None:
         """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
@@ -54,10 +81,10 @@ class LossJudge:
 
     def suspects(self, path: Path) -> bool:
         """Whether a packet of `path` is overdue: later ones have arrived elsewhere, though not by enough to call it lost."""
-        queue = self._in_flight[path]
+        queue = self._paths[path].in_flight
         while queue and not queue[0].outstanding:
             queue.popleft()
-        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest_acked
+        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest.arrived
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: set[Path], first: int, end: int, reason: LossReason, now: int
@@ -68,20 +95,20 @@ class LossJudge:
         """
         found: list[Verdict] = []
         for path in touched:
-            queue = self._in_flight[path]
-            acked = self._path_acked[path]
+            known = self._paths[path]
+            queue, acked = known.in_flight, known.arrived
             while queue and (not queue[0].outstanding or queue[0].sent < acked):
                 packet = queue[0]
                 if packet.outstanding:
                     if not first <= packet.psn < end:
                         break
-                    found.append((packet, LossReason.LATER_SAME_PATH))
+                    found.append(Verdict(packet, LossReason.LATER_SAME_PATH, known.proof))
                     packet.outstanding = False
                 queue.popleft()
-        threshold = self._latest_acked - self.reorder.value(now)
+        threshold = self._latest.arrived - self.reorder.value(now)
         for packet in outstanding.values():
             if packet.sent > threshold:
                 break
             if packet.outstanding and packet.sent + packet.path.extra_ns <= threshold and first <= packet.psn < end:
-                found.append((packet, reason))
+                found.append(Verdict(packet, reason, self._latest.proof))
         return found

@@ -8,9 +8,11 @@ that a slow path that was taken for a dead one comes back too: probes are number
 from __future__ import annotations
 
 from testbed.transport.mrc.codepoints import ENDPOINT_QP, TCLASS_PROBE, EndpointOp, Opcode
+from testbed.transport.mrc.events import Decide
 from testbed.transport.mrc.headers import Erth
 from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
+from testbed.transport.mrc.trace import Kind
 
 INTERVAL_RTTS = 2
 REMEMBERED = 4096  # probes that may still be answered, over all paths
@@ -20,26 +22,27 @@ _ID_MASK = 0xFFFF
 class Prober:
     """The background probes of one endpoint, over all its destinations. `answers` in a row bring a path back."""
 
-    __slots__ = ("_answers", "_next_id", "_out", "_rtt_base_ns", "answered", "sent")
+    __slots__ = ("_answers", "_decision", "_next_id", "_out", "_rtt_base_ns", "answered", "sent")
 
-    def __init__(self, rtt_base_ns: int, answers: int) -> None:
+    def __init__(self, rtt_base_ns: int, answers: int, decision: Decide | None) -> None:
         self._rtt_base_ns = rtt_base_ns
         self._answers = answers
+        self._decision = decision
         self._next_id = 0
-        self._out: dict[int, tuple[PathSet, Path, int, int]] = {}
+        self._out: dict[int, tuple[int, PathSet, Path, int, int]] = {}
         self.sent = 0
         self.answered = 0
 
-    def due(self, paths: PathSet, link: Link, now: int) -> list[Datagram]:
-        """The probes to send now towards one destination."""
+    def due(self, peer: int, paths: PathSet, link: Link, now: int) -> list[Datagram]:
+        """The probes to send now towards destination `peer`."""
         datagrams: list[Datagram] = []
         for path in paths.bad:
             if path.next_probe <= now:
                 path.next_probe = now + paths.probe_interval_ns
-                datagrams.append(self._probe(paths, path, link, now))
+                datagrams.append(self._probe(peer, paths, path, link, now))
         return datagrams
 
-    def _probe(self, paths: PathSet, path: Path, link: Link, now: int) -> Datagram:
+    def _probe(self, peer: int, paths: PathSet, path: Path, link: Link, now: int) -> Datagram:
         probe_id = self._next_id
         self._next_id = (probe_id + 1) & _ID_MASK
         path.probes_sent += 1
@@ -48,7 +51,9 @@ class Prober:
         self.sent += 1
         body = Erth(EndpointOp.EV_PROBE, 0, timestamp16(now)).pack()
         buffers, inner = control(link, path, Opcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id, body)
-        self._out[probe_id] = (paths, path, path.probes_sent, path.port.depart(inner, now))
+        self._out[probe_id] = (peer, paths, path, path.probes_sent, path.port.depart(inner, now))
+        if self._decision is not None:
+            self._decision(now, Kind.EV_PROBE, ENDPOINT_QP, probe_id, path.ev, peer)
         return path.destination, TCLASS_PROBE, buffers
 
     def answer(self, probe_id: int, now: int) -> None:
@@ -56,7 +61,9 @@ class Prober:
         found = self._out.pop(probe_id, None)
         if found is None:
             return
-        paths, path, number, sent = found
+        peer, paths, path, number, sent = found
+        if self._decision is not None:
+            self._decision(now, Kind.EV_PROBE_ANSWERED, ENDPOINT_QP, probe_id, path.ev, peer)
         path.sample(now - sent - self._rtt_base_ns)
         self.answered += 1
         path.probes_answered.add(number)

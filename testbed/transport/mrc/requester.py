@@ -18,6 +18,7 @@ from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.receive_window import SACK_BITS
 from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket
 from testbed.transport.mrc.timing import RetransmissionTimer
+from testbed.transport.mrc.trace import Kind
 from testbed.transport.mrc.window import FixedWindow
 
 _RECEIVED_MASK = (1 << 24) - 1
@@ -60,6 +61,8 @@ class Requester:
         self._rtt_base_ns = rtt_base_ns
         self._mpr_psns = limits.mpr * MPR_UNIT
         self._recorder = recorder
+        self._decision = recorder.decision
+        self._traced_limit = 0
         self._holes: list[int] = []
         self._pending: deque[Message] = deque()  # not wholly sent
         self._unfinished: deque[Message] = deque()  # not wholly acknowledged, in send order
@@ -108,6 +111,8 @@ class Requester:
         for _ in range(MOST_PASSED_OVER):
             if path is None or not (path is avoid or (react and self.losses.suspects(path))):
                 return path or first
+            if self._decision is not None:
+                self._decide(now, Kind.PASSED_OVER, self._holes[0] if self._holes else self.next_psn, path.ev, 0)
             path = self.paths.next(now)
         return first
 
@@ -220,6 +225,7 @@ class Requester:
             self._judge(base, touched, LossReason.PROBE if probe is not None else LossReason.REORDER_WINDOW, now)
         if not outstanding and self._unfinished:
             self._await_execution(now)
+        self._trace_window(now)
 
     def _arrived(self, psn: int, marked: bool, touched: set[Path], now: int) -> bool:
         packet = self.outstanding.pop(psn, None)
@@ -228,7 +234,7 @@ class Requester:
             if early is not None:  # declared lost, but it was only late
                 self._holes.remove(psn)
                 self._holes.sort()
-                self.losses.was_late(early, now)
+                self._was_late(early, now)
                 return True
             return False
         packet.outstanding = False
@@ -239,7 +245,7 @@ class Requester:
         self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
         earlier = packet.earlier
         if earlier is not None and self.losses.reorder.too_soon(now - packet.sent):
-            self.losses.was_late(earlier, now)  # this transmission says nothing of its path
+            self._was_late(earlier, now)  # this transmission says nothing of its path
             return True
         self.losses.arrived(packet, touched)
         self.paths.policy.acknowledged(path, marked=marked)
@@ -248,8 +254,15 @@ class Requester:
     def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
         """Act on what a SACK proves lost. It speaks only of the PSNs its bitmap covers."""
         first = max(self.cack + 1, base)
-        for packet, why in self.losses.verdicts(self.outstanding, touched, first, base + SACK_BITS, reason, now):
+        for packet, why, proof in self.losses.verdicts(self.outstanding, touched, first, base + SACK_BITS, reason, now):
+            if self._decision is not None:
+                self._decide(now, Kind.EVIDENCE, packet.psn, packet.path.ev, proof if proof < 0 else proof & PSN_MASK)
             self._lose(packet, why, now)
+
+    def _was_late(self, packet: SentPacket, now: int) -> None:
+        self.losses.was_late(packet, now)
+        if self._decision is not None:
+            self._decide(now, Kind.LATE, packet.psn, packet.path.ev, self.losses.reorder.value(now))
 
     def _lose(self, packet: SentPacket, reason: LossReason, now: int) -> None:
         self._requeue(packet, Fate.LOST, reason, now)
@@ -272,6 +285,7 @@ class Requester:
             return False
         self.timer.progress(now)
         self._requeue(packet, Fate.TRIMMED if trimmed else Fate.REFUSED, LossReason.NONE, now)
+        self._trace_window(now)
         return True
 
     def executed(self, msn: int, now: int) -> None:
@@ -314,11 +328,13 @@ class Requester:
 
         False when the retry counter is exceeded.
         """
-        if not self.timer.expire(now):
-            return False
-        if self.outstanding:
+        alive = self.timer.expire(now)
+        if self._decision is not None:
+            oldest = next(iter(self.outstanding), self.cack + 1)
+            self._decide(now, Kind.TIMEOUT, oldest, 0, self.timer.timeouts)
+        if alive and self.outstanding:
             self._lose(next(iter(self.outstanding.values())), LossReason.RTO, now)
-        return True
+        return alive
 
     def abort(self) -> None:
         """The QP is in error: forget all that was posted. What is out is recorded, its fate unknown."""
@@ -332,6 +348,15 @@ class Requester:
         """Record what is still out, its fate unknown."""
         for packet in self.outstanding.values():
             self._record(packet, 0, Fate.UNKNOWN, LossReason.NONE, False)
+
+    def _decide(self, now: int, kind: Kind, psn: int, ev: int, value: int) -> None:
+        if self._decision is not None:
+            self._decision(now, kind, self.number, psn & PSN_MASK, ev, value)
+
+    def _trace_window(self, now: int) -> None:
+        if self._decision is not None and self.window.limit != self._traced_limit:
+            self._traced_limit = self.window.limit
+            self._decide(now, Kind.WINDOW, self.cack + 1, 0, self._traced_limit)
 
     def _sample(self, path: Path, rtt: int) -> None:
         path.sample(rtt - self._rtt_base_ns)

@@ -100,7 +100,7 @@ def test_gaps_reach_the_csv_as_empty_cells(tmp_path: Path) -> None:
     wrong = synthetic.Wrong(dead_host="h2", dead=(3.0, 6.0))
     seen = view(read(synthetic.write(tmp_path / "dead", SMALL, wrong)))
     draw_all(seen)
-    for name in ("goodput", "planes", "ev_states"):
+    for name in ("goodput", "planes", "paths"):
         drawn = pd.read_csv(seen.run.path / "figures" / f"{name}.csv")
         hole = drawn[(drawn["t_s"] > 3.5) & (drawn["t_s"] < 5.5)]
         assert hole.iloc[:, 1].isna().all(), name

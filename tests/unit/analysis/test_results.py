@@ -54,6 +54,21 @@ def test_a_run_without_one_table_still_has_a_summary(tmp_path: Path, left: str) 
     json.dumps(summary, allow_nan=False)
 
 
+def test_a_trace_is_missing_only_where_one_was_asked_for(tmp_path: Path) -> None:
+    run = read(synthetic.write(tmp_path / "plain", SMALL))
+    assert run.missing == frozenset()
+    assert not run.notes
+    assert len(run.trace) == 0
+    asked = SMALL.replace("duration:", "trace: true, duration:")
+    place = synthetic.write(tmp_path / "asked", asked)
+    assert read(place).missing == {"trace"}
+    rows = {"t_ns": [5], "host": ["h0"], "peer": ["h1"], "flow": [0], "qp": [16], "kind": ["lost"], "psn": [7], "ev": [65537]}
+    left = {"plane": [1], "before": [""], "after": [""], "reason": ["rto"], "value": pd.array([None], dtype="Int64")}
+    pd.DataFrame(rows | left).to_parquet(place / "trace.parquet")
+    (row,) = read(place).trace.itertuples()
+    assert (row.kind, row.psn, row.plane, row.reason) == ("lost", 7, 1, "rto")
+
+
 def test_a_run_killed_at_once_has_a_summary(tmp_path: Path) -> None:
     every = frozenset(table.name for table in TABLES)
     place = synthetic.write(tmp_path / "killed", SMALL, synthetic.Wrong(skip_tables=every))

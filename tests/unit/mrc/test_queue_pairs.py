@@ -52,10 +52,10 @@ def test_a_reset_qp_is_forgotten_and_packets_to_it_are_counted() -> None:
     pair = Pair()
     pair.write(0, bytes(50_000))
     pair.run(30 * MS)
-    pair.ends[1].reset_qp(pair.qps[1].number)
+    pair.ends[1].reset_qp(pair.qps[1].number, pair.now)
     pair.run(500 * MS)
     assert pair.ends[1].counters["dropped_no_qp"] > 0
-    pair.ends[0].reset_qp(pair.qps[0].number)
+    pair.ends[0].reset_qp(pair.qps[0].number, pair.now)
     assert pair.qps[0].requester.deadline() is None
     assert pair.qps[0].peer.window.inflight == 0
 
