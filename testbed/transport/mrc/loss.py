@@ -1,8 +1,10 @@
 """When a packet counts as lost: by evidence, never by time alone (DESIGN section 6; docs/protocol.md, "Loss").
 
-Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on any path, or of a reliability
-probe. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The
-retransmission timeout is its own affair.
+Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on any path, of one due `reo_wnd` or
+later in the same plane, or of a reliability probe. A packet is due when it left plus what its path is known to take beyond the
+base round trip: the paths of a plane share their last queue, and what stands there delays the missing packet and the
+evidence alike. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on
+them. The retransmission timeout is its own affair.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ class Verdict(NamedTuple):
 
 
 class _Evidence:
-    """What is known of one path: packets in order of sending, and the departure time and PSN of its latest arrival."""
+    """What is known of one path: packets in order of sending, and the departure time and PSN of its latest arrival.
+
+    Of a plane: when its latest arrival was due, and its PSN.
+    """
 
     __slots__ = ("arrived", "in_flight", "proof")
 
@@ -41,13 +46,14 @@ class _Evidence:
 class LossJudge:
     """The evidence about one QP's outstanding packets. Times are departure times in ns."""
 
-    __slots__ = ("_latest", "_paths", "_rtt_base_ns", "reorder")
+    __slots__ = ("_latest", "_paths", "_planes", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
         self.reorder = ReorderWindow(rtt_base_ns)
         self._rtt_base_ns = rtt_base_ns
         self._latest = _Evidence()  # of all paths together
         self._paths = {path: _Evidence() for path in paths}
+        self._planes = {path.plane: _Evidence() for path in self._paths}
 
     def sent(self, packet: SentPacket) -> None:
         """A packet has left; its `sent` is not before that of any packet sent on its path before."""
@@ -73,18 +79,31 @@ class LossJudge:
         if sent > latest.arrived:
             latest.arrived = sent
             latest.proof = proof
+        plane, due = self._planes[path.plane], sent + path.extra_ns
+        if due > plane.arrived:
+            plane.arrived = due
+            plane.proof = proof
 
     def was_late(self, packet: SentPacket, now: int) -> None:
         """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
         self.reorder.spurious(now)
         packet.path.sample(now - packet.sent - self._rtt_base_ns)
 
-    def suspects(self, path: Path) -> bool:
+    def _newest(self, plane: int, now: int) -> _Evidence:
+        """The stronger of two: the latest departure known to have arrived, and the latest due in this plane.
+
+        What is back now was due a base round trip ago at the latest: what a path took lately may be out of date.
+        """
+        latest, near = self._latest, self._planes[plane]
+        near.arrived = min(near.arrived, now - self._rtt_base_ns)
+        return near if near.arrived > latest.arrived else latest
+
+    def suspects(self, path: Path, now: int) -> bool:
         """Whether a packet of `path` is overdue: later ones have arrived elsewhere, though not by enough to call it lost."""
         queue = self._paths[path].in_flight
         while queue and not queue[0].outstanding:
             queue.popleft()
-        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest.arrived
+        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._newest(path.plane, now).arrived
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: set[Path], first: int, end: int, reason: LossReason, now: int
@@ -105,10 +124,14 @@ class LossJudge:
                     found.append(Verdict(packet, LossReason.LATER_SAME_PATH, known.proof))
                     packet.outstanding = False
                 queue.popleft()
-        threshold = self._latest.arrived - self.reorder.value(now)
+        newest = {plane: self._newest(plane, now) for plane in self._planes}
+        patience = self.reorder.value(now)
+        horizon = max(evidence.arrived for evidence in newest.values()) - patience
         for packet in outstanding.values():
-            if packet.sent > threshold:
+            if packet.sent > horizon:
                 break
-            if packet.outstanding and packet.sent + packet.path.extra_ns <= threshold and first <= packet.psn < end:
-                found.append(Verdict(packet, reason, self._latest.proof))
+            evidence = newest[packet.path.plane]
+            overdue = packet.sent + packet.path.extra_ns + patience <= evidence.arrived
+            if overdue and packet.outstanding and first <= packet.psn < end:
+                found.append(Verdict(packet, reason, evidence.proof))
         return found
