@@ -6,7 +6,7 @@ integral over any span is two interpolations.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,8 +15,8 @@ import numpy as np
 from analysis.arrays import NS, Floats, Ints
 from analysis.confirmed import Fault
 from testbed.model.flows import Flow
-from testbed.model.fluid import Mode, ideal_rates
-from testbed.model.framing import HEADER_BYTES
+from testbed.model.fluid import Mode
+from testbed.model.jobs import ideal_rates
 from testbed.model.paths import paths
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
@@ -53,10 +53,21 @@ def ideal(
     t0_ns: int,
     end_ns: int,
     mode: Mode,
+    over_ns: Mapping[int, int],
     allowed: Sequence[Collection[int] | None] | None = None,
+    done_ns: Sequence[int] | None = None,
 ) -> Ideal:
-    """Rates from `t0_ns` to `end_ns`. `allowed`: the EVs of each flow where not all are open to it."""
-    spans = [(t0_ns + flow.start_ns, end_ns if flow.stop_ns is None else min(end_ns, t0_ns + flow.stop_ns)) for flow in flows]
+    """Rates from `t0_ns` to `end_ns`. `allowed`: the EVs of each flow where not all are open to it.
+
+    A flow's `stop` ends its posting, not its traffic: it has bytes to send until the last message that it had posted is
+    complete, at `done_ns` (per flow; None: at its stop).
+    `over_ns`: when a job of so many steps had done them all, by its place in the scenario.
+    """
+    spans = []
+    for index, flow in enumerate(flows):
+        stop = end_ns if flow.stop_ns is None else t0_ns + flow.stop_ns
+        stop = max(stop, done_ns[index]) if done_ns else stop
+        spans.append((t0_ns + flow.start_ns, min(end_ns, stop, over_ns.get(flow.workload, end_ns))))
     moments = {t0_ns, end_ns}
     moments.update(moment for span in spans for moment in span)
     for fault in faults:
@@ -75,12 +86,10 @@ def ideal(
         state = (active, dead, frozenset(shares.items()))
         if state not in known:
             known[state] = ideal_rates(
+                scenario,
                 topology,
-                scenario.links,
-                [(flows[index].source, flows[index].target) for index in active],
+                [flows[index] for index in active],
                 dead,
-                payload=scenario.transport.payload,
-                header_bytes=HEADER_BYTES,
                 mode=mode,
                 shares=shares,
                 allowed=None if allowed is None else [allowed[index] for index in active],

@@ -32,6 +32,7 @@ class Run:
     manifest: Mapping[str, Any]  # empty when the run died before writing it
     packets: pd.DataFrame
     messages: pd.DataFrame
+    steps: pd.DataFrame
     events: pd.DataFrame
     samples: pd.DataFrame
     ports: pd.DataFrame

@@ -83,6 +83,22 @@ MESSAGES = Table(
         Column("complete_ns", _N, "completion seen by the sender, ns; null when it never came"),
         Column("checked_ns", _N, "content checked by the receiver, ns; null when it never was"),
         Column("verdict", _T, "ok | corrupt | incomplete"),
+        Column("step", _N, "step of its job that the message belongs to; null outside collectives", optional=True),
+        Column("phase", _N, "place of the message in that step's collective on its flow, from 0", optional=True),
+    ),
+)
+STEPS = Table(
+    "steps",
+    "one row per host and completed step of a job in lock step (training, ring_allreduce, all_to_all)",
+    (
+        Column("workload", _I, "place of the job in the scenario, from 0"),
+        Column("job", _T, "its name"),
+        Column("host", _T, "rank that wrote the row"),
+        Column("step", _I, "step, from 0"),
+        Column("start_ns", _I, "the rank entered the step, ns"),
+        Column("ready_ns", _I, "its computing was over and its collective began, ns"),
+        Column("end_ns", _I, "its collective was complete, ns"),
+        Column("verdict", _T, "ok | corrupt: whether the result was bit for bit what it must be"),
     ),
 )
 EVENTS = Table(
@@ -193,4 +209,4 @@ TRACE = Table(
     on_request=True,
 )
 
-TABLES: tuple[Table, ...] = (PACKETS, MESSAGES, EVENTS, SAMPLES, PORTS, CPU, TRACE)
+TABLES: tuple[Table, ...] = (PACKETS, MESSAGES, STEPS, EVENTS, SAMPLES, PORTS, CPU, TRACE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from testbed.model.jobs import collective
 from testbed.model.scenario import FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
 from testbed.model.topology import host_name
 
@@ -78,8 +79,31 @@ def workload(spec: WorkloadSpec) -> str:
         if spec.bystander is not None:
             aside = f", with a bystander from {host_name(spec.bystander[0])} to {host_name(spec.bystander[1])}"
         return f"Incast: {len(spec.hosts)} hosts send to {host_name(spec.target)}{aside}; {message}."
+    if spec.kind not in (WorkloadKind.PERMUTATION, WorkloadKind.STREAM, WorkloadKind.INCAST):
+        return _job(spec)
     across = " of another T0 group" if spec.cross_group else ""
     return f"Permutation: each of {len(spec.hosts)} hosts sends to one other{across}; {message}."
+
+
+_COLLECTIVES = {
+    WorkloadKind.RING_ALLREDUCE: "ring all-reduce of {} per rank",
+    WorkloadKind.ALL_TO_ALL: "all-to-all of {} per pair",
+}
+
+
+def _job(spec: WorkloadSpec) -> str:
+    """Jobs in lock step, and random arrivals."""
+    hosts, depth = len(spec.hosts), f"{spec.depth} messages outstanding per flow"
+    if spec.kind is WorkloadKind.POISSON:
+        listed = isinstance(spec.sizes, tuple)
+        sizes = "of listed sizes" if listed else f"of {spec.sizes} size, {size(spec.message)} on average"
+        return f"Poisson: {hosts} hosts send each other messages {sizes} at {spec.load:.0%} of their line rate; {depth}."
+    what = _COLLECTIVES[collective(spec)].format(size(spec.message))
+    if spec.kind is WorkloadKind.TRAINING:
+        return (
+            f"Training ({spec.job}): {hosts} hosts compute for {span(spec.compute_ns)}, then {what}, again and again; {depth}."
+        )
+    return f"{what[0].upper()}{what[1:]} among {hosts} hosts, again and again ({spec.job}); {depth}."
 
 
 def fault(spec: FaultSpec) -> str:

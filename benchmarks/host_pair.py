@@ -78,6 +78,7 @@ def plan(
         "flows": [
             {"flow": flow, "source": f"h{flow}", "target": f"h{1 - flow}"} | settings for flow in ((0, 1) if both else (0,))
         ],
+        "jobs": [],
     }
 
 

@@ -18,14 +18,26 @@ def draw_all(seen: View, *, valid: bool = True) -> list[Drawn]:
 
     Those of a run that is not `valid` carry a mark, so that none can be taken for a result.
     """
-    from analysis.figures import delay, delay_spread, ev_states, goodput, messages, paths, planes, ports, recovery, windows
+    from analysis.figures import (
+        delay,
+        delay_spread,
+        ev_states,
+        goodput,
+        messages,
+        paths,
+        planes,
+        ports,
+        recovery,
+        steps,
+        windows,
+    )
 
     target = Target(seen.run.path / "figures", "" if valid else INVALID)
     target.folder.mkdir(exist_ok=True)
     for old in target.folder.iterdir():
         if old.suffix in {".png", ".svg", ".csv"}:
             old.unlink()
-    drawn: list[Drawn | None] = [goodput.draw(seen, target), *recovery.draw_all(seen, target)]
+    drawn: list[Drawn | None] = [steps.draw(seen, target), goodput.draw(seen, target), *recovery.draw_all(seen, target)]
     topics = (paths, ev_states, planes, messages, delay_spread, delay, windows, ports)
     drawn += [topic.draw(seen, target) for topic in topics]
     return [figure for figure in drawn if figure is not None]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from analysis.metrics import delay, faults, flows, goodput, machine, messages, packets
+from analysis.metrics import delay, faults, flows, goodput, machine, messages, packets, steps
 from analysis.metrics.definitions import DEFINITIONS
 from analysis.view import View
 
-_TOPICS = (goodput, flows, messages, delay, packets, faults, machine)
+_TOPICS = (goodput, flows, messages, steps, delay, packets, faults, machine)
 
 
 def measure(view: View) -> dict[str, float | int]:

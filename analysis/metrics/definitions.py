@@ -33,9 +33,20 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition("message_ms_p50", "ms", "post to completion, messages posted in the window: median"),
     Definition("message_ms_p99", "ms", "the same: 99th percentile"),
     Definition("message_ms_max", "ms", "the same: slowest"),
+    Definition(
+        "step_ms_mean", "ms", "step of a job in lock step, last rank to last rank, wholly in the window, all jobs: mean"
+    ),
+    Definition("step_ms_p50", "ms", "the same: median"),
+    Definition("step_ms_p99", "ms", "the same: 99th percentile; of fewer than 100 steps the slowest"),
+    Definition("step_ms_max", "ms", "the same: slowest"),
+    Definition("step_jitter", "", "step_ms_p99 / step_ms_p50 - 1"),
+    Definition(
+        "busbw_mbps", "Mbit/s", "bus bandwidth per rank as the NCCL tests define it, of the job furthest below its ideal"
+    ),
+    Definition("busbw_ratio", "", "the same against that job alone in the fabric without faults, latency steps counted"),
     _count("messages_completed", "messages of the whole run, completed and checked"),
     _count("messages_incomplete", "messages of the whole run that never completed"),
-    _count("messages_corrupt", "messages of the whole run whose content was wrong"),
+    _count("messages_corrupt", "messages, and results of collectives, of the whole run whose content was wrong"),
     _count("bytes_lost", "payload that was sent and never placed by any transmission", "bytes"),
     Definition("oneway_us_p50", "\u00b5s", "sent to placed, data packets of the window: median"),
     Definition("oneway_us_p99", "\u00b5s", "the same: 99th percentile"),

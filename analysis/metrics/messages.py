@@ -27,7 +27,7 @@ def _messages(view: View) -> dict[str, float]:
     found = {
         "messages_completed": float(np.sum(done)),
         "messages_incomplete": float(np.sum(~done & ~corrupt)),
-        "messages_corrupt": float(np.sum(corrupt)),
+        "messages_corrupt": float(np.sum(corrupt) + np.sum(is_text(view.run.steps, "verdict", "corrupt"))),
     }
     timed = done & (posted >= view.start_ns) & (posted < view.end_ns)
     if np.any(timed):

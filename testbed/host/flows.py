@@ -1,13 +1,15 @@
-"""The two ends of a flow of messages: the sender keeps `depth` of them outstanding, the receiver checks each on arrival.
+"""The two ends of a flow of messages: the sender keeps at most `depth` outstanding, the receiver checks each on arrival.
 
-Message k is one WRITE_WITH_IMM of `message` bytes into slot k mod depth of the receiver's region; its immediate is k
-modulo 2**32. Message k + depth is posted when message k has completed. The receiver checks message k when its
-immediate comes, before any acknowledgement of that same arrival leaves the host, so no slot changes under the check.
+Message k is one WRITE_WITH_IMM into slot k mod depth of the receiver's region; its immediate is k modulo 2**32. Message
+k + depth is posted when message k has completed. The receiver checks message k, and its owner takes it, when its
+immediate comes, before any acknowledgement of that same arrival leaves the host, so no slot changes under either.
+What is sent and when is the business of the workload that owns the flow (`workloads.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from testbed.host.memory import Content, Region
@@ -24,6 +26,8 @@ CORRUPT = 2
 
 IMMEDIATE_MASK = 0xFFFFFFFF
 
+Expected = Callable[[int], memoryview]  # the content of message k
+
 
 class Remote(NamedTuple):
     """Where a sender writes: the receiver's region."""
@@ -38,23 +42,21 @@ class FlowError(Exception):
 
 
 class SenderFlow:
-    """Posts messages. Times are absolute ns; nothing is posted before `start`."""
+    """Posts messages in order; what finds `depth` of them outstanding waits here. Times are absolute ns."""
 
-    def __init__(self, flow: Flow, pair: QueuePair, content: Content, endpoint: Endpoint, messages: Table) -> None:
+    def __init__(self, flow: Flow, pair: QueuePair, endpoint: Endpoint, messages: Table) -> None:
         self.flow = flow
         self.pair = pair
         self.qp = pair.number
         self.failed = False
         self.completed = 0
-        self._content = content
+        self.completed_bytes = 0
         self._post = endpoint.post_write
         self._row = messages.row
         self._remote: Remote | None = None
-        self._posted_at: deque[int] = deque()  # of the messages outstanding, oldest first
+        self._posted: deque[tuple[int, int]] = deque()  # (since, size) of the messages outstanding, oldest first
+        self._waiting: deque[tuple[int, memoryview]] = deque()
         self._next = 0
-        self._start: int | None = None
-        self._stop: int | None = None
-        self._stopped = False
 
     @property
     def remote(self) -> Remote:
@@ -69,80 +71,83 @@ class SenderFlow:
             raise FlowError(f"flow {self.flow.flow}: the receiver's region of {remote.length} bytes is too short")
         self._remote = remote
 
-    def start(self, t0_ns: int) -> None:
-        """Set the clock: the plan's times count from `t0_ns`."""
-        self._start = t0_ns + self.flow.start_ns
-        self._stop = None if self.flow.stop_ns is None else t0_ns + self.flow.stop_ns
+    @property
+    def next_message(self) -> int:
+        """The number of the next message given to `send`."""
+        return self._next + len(self._waiting)
 
     @property
-    def deadline(self) -> int | None:
-        """When `on_timer` has something to do: the first post."""
-        return self._start if self._next == 0 and not self._stopped else None
+    def room(self) -> bool:
+        """Whether a message given to `send` now would be posted at once."""
+        return not self.failed and not self._waiting and len(self._posted) < self.flow.depth
+
+    @property
+    def all_posted(self) -> bool:
+        """Nothing waits for room."""
+        return not self._waiting
 
     @property
     def drained(self) -> bool:
-        """Nothing is outstanding that could still complete, and no more will come once stopped."""
-        return self.failed or not self._posted_at
+        """Nothing waits, and nothing is outstanding that could still complete."""
+        return self.failed or not (self._posted or self._waiting)
 
-    def on_timer(self, now: int) -> None:
-        """Post what may be posted."""
-        if self._start is None or now < self._start or self.failed:
+    def send(self, data: memoryview, now: int) -> None:
+        """Post the next message, or keep it until there is room. `data` must not change until it has completed."""
+        if self.failed:
             return
-        if self._stop is not None and now >= self._stop:
-            self._stopped = True
-        while not self._stopped and len(self._posted_at) < self.flow.depth:
-            self._post_next(now)
+        if self.room:
+            self._post_next(data, now, now)
+        else:
+            self._waiting.append((now, data))
 
     def on_complete(self, wr_id: int, now: int) -> None:
-        """Message `wr_id` has completed; the next may go."""
+        """Message `wr_id` has completed; one that waits may go."""
         if wr_id != self.completed:
             raise FlowError(f"flow {self.flow.flow}: message {wr_id} completed, {self.completed} was next")
-        self._row(self.flow.flow, wr_id, SENDER, self.flow.message, self._posted_at.popleft(), now, OK)
+        since, size = self._posted.popleft()
+        self._row(self.flow.flow, wr_id, SENDER, size, since, now, OK)
         self.completed += 1
-        self.on_timer(now)
+        self.completed_bytes += size
+        if self._waiting and not self.failed:
+            since, data = self._waiting.popleft()
+            self._post_next(data, since, now)
 
-    def stop(self) -> None:
-        """Start no new message."""
-        self._stopped = True
+    def forget_waiting(self) -> None:
+        """Post nothing of what waits for room."""
+        self._waiting.clear()
 
     def fail(self) -> None:
         """The QP is in error: what is outstanding stays incomplete."""
         self.failed = True
-        self._stopped = True
+        self._waiting.clear()
 
     def finish(self) -> None:
         """Record what never completed."""
-        for index, posted in enumerate(self._posted_at):
-            self._row(self.flow.flow, self.completed + index, SENDER, self.flow.message, posted, 0, INCOMPLETE)
-        self._posted_at.clear()
+        for index, (since, size) in enumerate(self._posted):
+            self._row(self.flow.flow, self.completed + index, SENDER, size, since, 0, INCOMPLETE)
+        self._posted.clear()
 
-    def _post_next(self, now: int) -> None:
-        number, size = self._next, self.flow.message
-        remote = self.remote
-        self._post(
-            self.qp,
-            number,
-            self._content.slice(self.flow.flow, number, size),
-            remote.address + number % self.flow.depth * size,
-            remote.rkey,
-            number & IMMEDIATE_MASK,
-            now,
-        )
+    def _post_next(self, data: memoryview, since: int, now: int) -> None:
+        number, remote = self._next, self.remote
+        address = remote.address + number % self.flow.depth * self.flow.message
+        self._post(self.qp, number, data, address, remote.rkey, number & IMMEDIATE_MASK, now)
         self._next = number + 1
-        self._posted_at.append(now)
+        self._posted.append((since, len(data)))
 
 
 class ReceiverFlow:
-    """Checks messages. `problem` describes the first corrupt one, for the log."""
+    """Checks messages against `expected`, until a job says otherwise the content of this flow. `problem`: of the first corrupt
+    one, for the log.
+    """
 
     def __init__(self, flow: Flow, qp: int, region: Region, content: Content, arrivals: Arrivals, messages: Table) -> None:
         self.flow = flow
         self.qp = qp
+        self.expected: Expected = lambda number: content.slice(flow.flow, number, flow.message)
         self.checked = 0
         self.corrupt = 0
         self.problem = ""
         self._region = region
-        self._content = content
         self._arrivals = arrivals
         self._row = messages.row
         self._remote_psn = 0
@@ -156,10 +161,10 @@ class ReceiverFlow:
         """Traffic may begin: what arrived until now was calibration, one packet each, and message 0 follows it."""
         self._arrivals.anchor(self._remote_psn + self._arrivals.packets)
 
-    def on_immediate(self, value: int, now: int) -> None:
-        """A message is said to be in memory: check that it is the next one and that every byte is right."""
-        number, size = self.checked, self.flow.message
-        expected = self._content.slice(self.flow.flow, number, size)
+    def on_immediate(self, value: int, now: int) -> bool:
+        """A message is said to be in memory: check that it is the next one and every byte of it; whether all is right."""
+        number = self.checked
+        expected = self.expected(number)
         verdict = OK
         if value != number & IMMEDIATE_MASK:
             verdict = CORRUPT
@@ -167,14 +172,20 @@ class ReceiverFlow:
         elif not self._region.holds(number, expected):
             verdict = CORRUPT
             self._remark(f"message {number} differs from byte {self._region.first_difference(number, expected)} on")
-        self._row(self.flow.flow, number, RECEIVER, size, self._arrivals.delivered(), now, verdict)
+        self._row(self.flow.flow, number, RECEIVER, len(expected), self._arrivals.delivered(), now, verdict)
         self.checked += 1
+        return verdict == OK
+
+    def content(self, number: int) -> bytes:
+        """A copy of message `number`, whole; for its owner, while the events of its arrival are being handled."""
+        return self._region.content(number)
 
     def finish(self) -> None:
         """Record the messages that began to arrive and were never delivered."""
         for index, began in enumerate(self._arrivals.under_way()):
             if began:
-                self._row(self.flow.flow, self.checked + index, RECEIVER, self.flow.message, began, 0, INCOMPLETE)
+                number = self.checked + index
+                self._row(self.flow.flow, number, RECEIVER, len(self.expected(number)), began, 0, INCOMPLETE)
 
     def _remark(self, what: str) -> None:
         self.corrupt += 1

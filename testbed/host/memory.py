@@ -74,14 +74,19 @@ class Region:
         # bytearray.startswith is one memcmp; memoryview == compares element by element, 20 times slower in CPython 3.11.
         return self._buffer.startswith(expected, start, start + self._size)
 
+    def content(self, message: int) -> bytes:
+        """A copy of what the slot of `message` holds."""
+        start = message % self._depth * self._size
+        return bytes(self.view[start : start + self._size])
+
     def first_difference(self, message: int, expected: memoryview) -> int | None:
         """Byte offset within the message of the first wrong byte, None when there is none. Slow; for the log."""
-        start = message % self._depth * self._size
-        slot = self.view[start : start + self._size]
+        start, size = message % self._depth * self._size, len(expected)
+        slot = self.view[start : start + size]
         step = 4096
-        for at in range(0, self._size, step):
+        for at in range(0, size, step):
             if slot[at : at + step] != expected[at : at + step]:
-                for index in range(at, min(at + step, self._size)):
+                for index in range(at, min(at + step, size)):
                     if slot[index] != expected[index]:
                         return index
         return None

@@ -53,6 +53,27 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose messages depend on each other or on a clock; its `flows` are those that touch this host.
+
+    `kind` is ring_allreduce, all_to_all or poisson; `hosts` are its ranks in order, `index` its place in the scenario. `steps`
+    None means until told to stop. `rate_per_s` and `sizes` are a poisson job's: messages per flow, and equally likely sizes.
+    """
+
+    index: int
+    kind: str
+    job: str
+    hosts: tuple[str, ...]
+    flows: tuple[int, ...]
+    start_ns: int
+    stop_ns: int | None
+    compute_ns: int = 0
+    steps: int | None = None
+    rate_per_s: float = 0.0
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class HostPlan:
     """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out.
 
@@ -71,6 +92,7 @@ class HostPlan:
     transport: Mapping[str, Any]
     peers: tuple[Peer, ...]
     flows: tuple[Flow, ...]
+    jobs: tuple[Job, ...]
     trace: bool = False
 
     @property
@@ -122,8 +144,14 @@ def parse(raw: Mapping[str, Any]) -> HostPlan:
         transport=transport,
         peers=tuple(_peer(peer) for peer in raw["peers"]),
         flows=flows,
+        jobs=tuple(_job(job) for job in raw["jobs"]),
         trace=raw.get("trace", False),
     )
+
+
+def _job(raw: Mapping[str, Any]) -> Job:
+    lists = {key: tuple(raw[key]) for key in ("hosts", "flows", "sizes") if key in raw}
+    return Job(**{**raw, **lists})
 
 
 def _peer(raw: Mapping[str, Any]) -> Peer:

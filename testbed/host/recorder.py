@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from testbed.host.records import RecordFiles
 
@@ -15,37 +17,51 @@ NOT_PLACED = RECEIVED_DUPLICATE | RECEIVED_TRIMMED
 FATE_ACKNOWLEDGED = 1
 
 PSN_MASK = 0xFFFFFF
+HALF_PSN = 1 << 23
 
 
 class Arrivals:
-    """What has been placed for one receiving QP: bytes per plane, packets, and when each outstanding message began."""
+    """What has been placed for one receiving QP: bytes per plane, packets, and when each outstanding message began.
 
-    __slots__ = ("_first", "_per_message", "_psn", "packets", "placed")
+    `packets_of` gives how many packets message k has; at most `depth` messages are on their way.
+    """
 
-    def __init__(self, planes: int, depth: int, packets_per_message: int) -> None:
+    __slots__ = ("_delivered", "_depth", "_ends", "_first", "_packets_of", "_psn", "packets", "placed")
+
+    def __init__(self, planes: int, depth: int, packets_of: Callable[[int], int]) -> None:
         self.placed = [0] * planes  # payload bytes since the last sample
         self.packets = 0
-        self._per_message = packets_per_message
-        self._psn = 0  # of the first packet of the oldest message not yet delivered
+        self._packets_of = packets_of
+        self._depth = depth
+        self._delivered = 0  # messages
+        self._psn = 0  # of the first packet of message 0
+        self._ends: list[int] = []  # of the outstanding messages: packets of the flow up to and with each
         self._first = [0] * depth
 
     def anchor(self, psn: int) -> None:
-        """The next message delivered starts at `psn`."""
+        """Message 0 starts at `psn`."""
         self._psn = psn & PSN_MASK
-        self._first = [0] * len(self._first)
+        self._delivered = 0
+        self._first = [0] * self._depth
+        self._ends = list(accumulate(self._packets_of(number) for number in range(self._depth)))
 
     def note(self, psn: int, size: int, plane: int, now: int) -> None:
         """A packet was placed for the first time."""
         self.packets += 1
         self.placed[plane] += size
-        message = ((psn - self._psn) & PSN_MASK) // self._per_message
-        first = self._first
+        ends, first = self._ends, self._first
+        # The nearest PSN from the start of the newest outstanding message backwards: the window is far below half of 2**24.
+        reached = ends[0]
+        packet = reached + ((psn - self._psn - reached + HALF_PSN) & PSN_MASK) - HALF_PSN
+        message = bisect_right(ends, packet)
         if message < len(first) and not first[message]:
             first[message] = now
 
     def delivered(self) -> int:
         """The oldest message is complete: when its first byte was placed, 0 if that was never seen."""
-        self._psn = (self._psn + self._per_message) & PSN_MASK
+        self._delivered += 1
+        self._ends.append(self._ends[-1] + self._packets_of(self._delivered + self._depth - 1))
+        del self._ends[0]
         self._first.append(0)
         return self._first.pop(0)
 

@@ -50,6 +50,14 @@ TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("end_ns", "<i8"),
         ("verdict", "u1"),
     ),
+    "steps": (
+        ("job", "<u2"),
+        ("step", "<u4"),
+        ("start_ns", "<i8"),
+        ("ready_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("verdict", "u1"),
+    ),
     "ev_states": (
         ("t_ns", "<i8"),
         ("peer", "<u2"),
@@ -133,11 +141,15 @@ class RecordFiles:
         self.packets = Table(directory, "packets")
         self.received = Table(directory, "received")
         self.messages = Table(directory, "messages")
+        self.steps = Table(directory, "steps")
         self.ev_states = Table(directory, "ev_states")
         self.samples = Table(directory, "samples")
         self.loop = Table(directory, "loop")
         self.trace = Table(directory, "trace") if trace else None
-        self._tables = [self.packets, self.received, self.messages, self.ev_states, self.samples, self.loop]
+        self._tables = [
+            *(self.packets, self.received, self.messages, self.steps),
+            *(self.ev_states, self.samples, self.loop),
+        ]
         if self.trace is not None:
             self._tables.append(self.trace)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from testbed.host.assembly import assemble
 from testbed.host.calibration import Calibration
 from testbed.host.control import Control, ControlError
 from testbed.host.flows import ReceiverFlow, Remote, SenderFlow
@@ -65,16 +66,12 @@ class Session:
         longest = max((flow.message for flow in plan.flows), default=0)
         self._content = Content(plan.seed, max(longest, plan.payload))
         self._ready: list[dict[str, int | None]] = []
-        senders: list[SenderFlow] = []
-        receivers: list[ReceiverFlow] = []
-        for flow in plan.flows:
-            if flow.source == plan.host:
-                senders.append(self._sender(flow))
-            else:
-                receivers.append(self._receiver(flow, planes_of(planes)))
-        self.workloads = Workloads(senders, receivers)
-        self._senders = {sender.flow.flow: sender for sender in senders}
-        self._receivers = {receiver.flow.flow: receiver for receiver in receivers}
+        self._senders = {flow.flow: self._sender(flow) for flow in plan.flows if flow.source == plan.host}
+        self._receivers = {
+            flow.flow: self._receiver(flow, planes_of(planes)) for flow in plan.flows if flow.source != plan.host
+        }
+        active = assemble(plan, self._senders, self._receivers, self._content, self.files.steps)
+        self.workloads = Workloads(active, self._receivers.values())
         self.sampler = Sampler(plan.interval_ns, self.recorder, self.workloads, now)
         self._calibration: Calibration | None = None
         self._drained_told = False
@@ -90,7 +87,7 @@ class Session:
     def _sender(self, flow: Flow) -> SenderFlow:
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
         self._ready.append({"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": None, "va": None, "length": None})
-        return SenderFlow(flow, qp, self._content, self.endpoint, self.files.messages)
+        return SenderFlow(flow, qp, self.endpoint, self.files.messages)
 
     def _receiver(self, flow: Flow, planes: int) -> ReceiverFlow:
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
@@ -99,9 +96,11 @@ class Session:
         self._ready.append(
             {"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": key.rkey, "va": key.address, "length": key.length}
         )
-        arrivals = Arrivals(planes, flow.depth, -(-flow.message // self.plan.payload))
+        payload = self.plan.payload
+        arrivals = Arrivals(planes, flow.depth, lambda number: -(-len(receiver.expected(number)) // payload))
         self.recorder.arrivals[qp.number] = arrivals
-        return ReceiverFlow(flow, qp.number, region, self._content, arrivals, self.files.messages)
+        receiver = ReceiverFlow(flow, qp.number, region, self._content, arrivals, self.files.messages)
+        return receiver
 
     # The runner's messages
 
@@ -207,8 +206,7 @@ class Session:
         for event in events:
             kind = type(event)
             if kind is nic.immediate_received:
-                receiver = workloads.receivers[event.qp]
-                receiver.on_immediate(event.value, now)
+                receiver = workloads.on_immediate(event.qp, event.value, now)
                 if receiver.corrupt == 1 and receiver.problem:
                     self._log(receiver.problem)
                     receiver.problem = ""
@@ -217,10 +215,12 @@ class Session:
                     self._calibration.on_complete(now)
                     self._report_calibration()
                 else:
-                    workloads.senders[event.qp].on_complete(event.wr_id, now)
+                    workloads.on_complete(event.qp, event.wr_id, now)
                     finished = True
         if finished:
             self._report_drained()
+        if events:
+            self._update_deadline()
 
     def on_timer(self, now: int) -> None:
         """`deadline` has come: sample, flush, report, wake the workloads."""

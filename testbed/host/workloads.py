@@ -1,19 +1,27 @@
 """All of a host's traffic behind one interface: what the session starts, times, feeds with events and stops.
 
-A workload owns some QPs. The plain one here is a flow; workloads whose messages depend on each other (collectives,
-steps of a training job) implement the same `Workload` and register the QPs they own.
+A workload owns the sending and receiving ends of some flows. The plain one is a stream; workloads whose messages depend on
+each other (collectives, steps of a training job) implement the same `Workload`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from testbed.host.flows import ReceiverFlow, SenderFlow
 
 
 class Workload(Protocol):
-    """Something that posts messages. Times are absolute ns."""
+    """Something that sends messages. Times are absolute ns."""
+
+    @property
+    def senders(self) -> Sequence[SenderFlow]:
+        """The flows it sends on."""
+
+    @property
+    def receivers(self) -> Sequence[ReceiverFlow]:
+        """The flows whose messages it wants to see; one that only sends leaves them out."""
 
     @property
     def deadline(self) -> int | None:
@@ -21,7 +29,7 @@ class Workload(Protocol):
 
     @property
     def drained(self) -> bool:
-        """Whether nothing posted is still under way."""
+        """Whether nothing is under way; asked once stopped."""
 
     def start(self, t0_ns: int) -> None:
         """The run's clock is set."""
@@ -29,33 +37,38 @@ class Workload(Protocol):
     def on_timer(self, now: int) -> None:
         """`deadline` has come."""
 
+    def on_sent(self, sender: SenderFlow, now: int) -> None:
+        """A message of `sender` has completed."""
+
+    def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
+        """Message `number` of `receiver` is in its slot and has been checked; `right` says with what result."""
+
     def stop(self) -> None:
         """Start no new message."""
-
-    def finish(self) -> None:
-        """Record what is incomplete; called once, last."""
 
 
 class Workloads:
     """Everything this host sends and receives; routes the endpoint's events to it by QP."""
 
-    def __init__(self, senders: Iterable[SenderFlow], receivers: Iterable[ReceiverFlow]) -> None:
-        self.senders = {sender.qp: sender for sender in senders}
+    def __init__(self, active: Iterable[Workload], receivers: Iterable[ReceiverFlow]) -> None:
+        self.active: tuple[Workload, ...] = tuple(active)
+        self.senders = {sender.qp: sender for workload in self.active for sender in workload.senders}
         self.receivers = {receiver.qp: receiver for receiver in receivers}
         self.qp_errors = 0
-        self._active: tuple[Workload, ...] = tuple(self.senders.values())
+        self._sending = {sender.qp: workload for workload in self.active for sender in workload.senders}
+        self._receiving = {receiver.qp: workload for workload in self.active for receiver in workload.receivers}
         self._deadline: int | None = None
         self._stopped = False
 
     @property
     def deadline(self) -> int | None:
-        """The earliest deadline, kept up to date by `start` and `on_timer`: only they move it."""
+        """The earliest deadline, kept up to date by whatever may move it."""
         return self._deadline
 
     @property
     def drained(self) -> bool:
         """Stopped, and every send complete or failed."""
-        return self._stopped and all(workload.drained for workload in self._active)
+        return self._stopped and all(workload.drained for workload in self.active)
 
     @property
     def messages(self) -> int:
@@ -65,35 +78,53 @@ class Workloads:
     @property
     def acked_bytes(self) -> int:
         """Bytes of the messages completed by this host's senders."""
-        return sum(sender.completed * sender.flow.message for sender in self.senders.values())
+        return sum(sender.completed_bytes for sender in self.senders.values())
 
     def start(self, t0_ns: int) -> None:
         """Set everyone's clock."""
         for receiver in self.receivers.values():
             receiver.start()
-        for workload in self._active:
+        for workload in self.active:
             workload.start(t0_ns)
         self._update()
 
     def on_timer(self, now: int) -> None:
         """Wake the workloads whose time has come."""
-        for workload in self._active:
+        for workload in self.active:
             deadline = workload.deadline
             if deadline is not None and deadline <= now:
                 workload.on_timer(now)
         self._update()
 
+    def on_complete(self, qp: int, wr_id: int, now: int) -> None:
+        """A message sent on `qp` has completed."""
+        sender = self.senders[qp]
+        sender.on_complete(wr_id, now)
+        self._sending[qp].on_sent(sender, now)
+        self._update()
+
+    def on_immediate(self, qp: int, value: int, now: int) -> ReceiverFlow:
+        """A message has arrived on `qp`."""
+        receiver = self.receivers[qp]
+        number = receiver.checked
+        right = receiver.on_immediate(value, now)
+        workload = self._receiving.get(qp)
+        if workload is not None:
+            workload.on_received(receiver, number, right, now)
+            self._update()
+        return receiver
+
     def stop(self) -> None:
         """Start no new message."""
         self._stopped = True
-        for workload in self._active:
+        for workload in self.active:
             workload.stop()
         self._update()
 
     def finish(self) -> None:
         """Record what is incomplete."""
-        for workload in self._active:
-            workload.finish()
+        for sender in self.senders.values():
+            sender.finish()
         for receiver in self.receivers.values():
             receiver.finish()
 
@@ -115,5 +146,5 @@ class Workloads:
         }
 
     def _update(self) -> None:
-        deadlines = [deadline for workload in self._active if (deadline := workload.deadline) is not None]
+        deadlines = [deadline for workload in self.active if (deadline := workload.deadline) is not None]
         self._deadline = min(deadlines, default=None)

@@ -154,20 +154,34 @@ def _deny(spec: DenySpec) -> str | dict[str, str]:
 
 
 def _workload(spec: WorkloadSpec) -> dict[str, Any]:
-    entry: dict[str, Any] = {"kind": spec.kind.value, "job": spec.job}
-    if spec.kind is WorkloadKind.PERMUTATION:
-        entry["hosts"] = _host_set(spec.hosts)
-        entry["cross_group"] = spec.cross_group
-    if spec.kind is WorkloadKind.INCAST and spec.target is not None:
-        entry |= {"senders": _host_set(spec.hosts), "receiver": host_name(spec.target)}
-        if spec.bystander is not None:
-            entry["bystander"] = [host_name(host) for host in spec.bystander]
-    if spec.source is not None and spec.target is not None:
-        entry |= {"from": host_name(spec.source), "to": host_name(spec.target)}
-    entry |= {"message": units.format_size(spec.message), "depth": spec.depth, "start": units.format_time(spec.start_ns)}
+    entry: dict[str, Any] = {"kind": spec.kind.value, "job": spec.job, **_own_keys(spec)}
+    if not isinstance(spec.sizes, tuple):
+        entry["message"] = units.format_size(spec.message)
+    entry |= {"depth": spec.depth, "start": units.format_time(spec.start_ns)}
     if spec.stop_ns is not None:
         entry["stop"] = units.format_time(spec.stop_ns)
     return entry
+
+
+def _own_keys(spec: WorkloadSpec) -> dict[str, Any]:
+    """The keys of the job's kind."""
+    kind = spec.kind
+    hosts: dict[str, Any] = {"hosts": _host_set(spec.hosts)} if spec.hosts else {}
+    if kind is WorkloadKind.PERMUTATION:
+        return hosts | {"cross_group": spec.cross_group}
+    if kind is WorkloadKind.INCAST and spec.target is not None:
+        aside = {"bystander": [host_name(host) for host in spec.bystander]} if spec.bystander is not None else {}
+        return {"senders": hosts["hosts"], "receiver": host_name(spec.target)} | aside
+    if kind is WorkloadKind.STREAM and spec.source is not None and spec.target is not None:
+        return {"from": host_name(spec.source), "to": host_name(spec.target)}
+    if kind is WorkloadKind.POISSON:
+        named = [units.format_size(size) for size in spec.sizes] if isinstance(spec.sizes, tuple) else spec.sizes
+        return hosts | {"load": spec.load, "sizes": named}
+    if kind is WorkloadKind.TRAINING and spec.collective is not None:
+        hosts |= {"compute": units.format_time(spec.compute_ns), "collective": spec.collective.value}
+    if spec.steps is not None:
+        hosts["iterations" if kind is WorkloadKind.RING_ALLREDUCE else "steps"] = spec.steps
+    return hosts
 
 
 def _host_set(hosts: tuple[int, ...]) -> str | list[str]:

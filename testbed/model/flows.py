@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from testbed.model.scenario import Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.sizes import equally_likely
 from testbed.model.topology import Topology
 
+LANE_BYTES = 4  # of the numbers that a reduction adds; a test compares it with the host's
 SWAPS_PER_HOST = 20  # random transpositions that mix a permutation well past its start
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Messages from one host to another, `depth` outstanding at a time. `id` is global; hosts are indices."""
+    """Messages from one host to another, `depth` outstanding at a time. `id` is global; hosts are indices.
+
+    `message` is what one WRITE carries, at most; `workload` the place of its job in the scenario.
+    """
 
     id: int
     source: int
@@ -26,6 +31,7 @@ class Flow:
     start_ns: int
     stop_ns: int | None
     job: str
+    workload: int = 0
 
 
 def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
@@ -34,8 +40,17 @@ def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
     for index, spec in enumerate(scenario.workload):
         for source, target in pairs(spec, topology, rng_of(scenario.seed, index)):
             job = f"{spec.job}-bystander" if (source, target) == spec.bystander else spec.job
-            found.append(Flow(len(found), source, target, spec.message, spec.depth, spec.start_ns, spec.stop_ns, job))
+            size = message_bytes(spec)
+            found.append(Flow(len(found), source, target, size, spec.depth, spec.start_ns, spec.stop_ns, job, index))
     return tuple(found)
+
+
+def message_bytes(spec: WorkloadSpec) -> int:
+    """The largest WRITE of a job. A ring's buffer is cut into one chunk per rank, each rounded up to whole lanes."""
+    ring = WorkloadKind.RING_ALLREDUCE
+    if spec.kind is ring or spec.collective is ring:
+        return -(-spec.message // (len(spec.hosts) * LANE_BYTES)) * LANE_BYTES
+    return max(equally_likely(spec.sizes, spec.message)) if spec.kind is WorkloadKind.POISSON else spec.message
 
 
 def rng_of(seed: int, index: int) -> random.Random:
@@ -57,8 +72,22 @@ def pairs(spec: WorkloadSpec, topology: Topology, rng: random.Random) -> tuple[t
             assert spec.target is not None
             toward = tuple((sender, spec.target) for sender in spec.hosts)
             return toward if spec.bystander is None else (*toward, spec.bystander)
+        case WorkloadKind.RING_ALLREDUCE:
+            return _ring(spec.hosts)
+        case WorkloadKind.ALL_TO_ALL | WorkloadKind.POISSON:
+            return _everyone(spec.hosts)
+        case WorkloadKind.TRAINING:
+            return _ring(spec.hosts) if spec.collective is WorkloadKind.RING_ALLREDUCE else _everyone(spec.hosts)
         case _:
             assert_never(spec.kind)
+
+
+def _ring(hosts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(hosts, (*hosts[1:], hosts[0]), strict=True))
+
+
+def _everyone(hosts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((source, target) for source in hosts for target in hosts if source != target)
 
 
 def can_permute(hosts: Sequence[int], apart: Callable[[int], int]) -> bool:

@@ -37,6 +37,7 @@ def ideal_rates(
     mode: Mode = "free",
     shares: Mapping[str, float] | None = None,
     allowed: Sequence[Collection[int] | None] | None = None,
+    offers: Sequence[float | None] | None = None,
 ) -> tuple[float, ...]:
     """Payload bit/s of each (source, target) demand, in order; 0.0 for one that no path is left for.
 
@@ -45,7 +46,8 @@ def ideal_rates(
     ValueError for a name that is no link. `header_bytes` is what a frame on the link has
     beside payload and `links.overhead_bytes`. In mode `free` a flow splits over its paths as it likes; in `equal_planes` it
     puts the same on every plane it can still use. `allowed` holds the EVs that each demand may use, None for all: one EV each
-    is a fabric that hashes every flow onto one path. Cached.
+    is a fabric that hashes every flow onto one path. `offers`: payload bit/s that a demand does not exceed, None where it takes
+    what it gets. Cached.
     """
     if allowed is not None and len(allowed) != len(demands):
         raise ValueError(f"{len(allowed)} sets of EVs for {len(demands)} demands")
@@ -54,7 +56,10 @@ def ideal_rates(
     left: dict[Edge, float] = {}
     for name, value in (*(shares or {}).items(), *((dead, 0.0) for dead in dead_links)):  # a dead link stays dead
         left |= dict.fromkeys(_edges(topology.spec, name), value)
-    rates = _rates(topology.spec, links.rate_bps, links.fabric_rate_bps, tuple(demands), frozenset(left.items()), mode, choice)
+    most = tuple(None if offer is None else offer / share for offer in offers or (None,) * len(demands))
+    rates = _rates(
+        topology.spec, links.rate_bps, links.fabric_rate_bps, tuple(demands), frozenset(left.items()), mode, choice, most
+    )
     return tuple(rate * share for rate in rates)
 
 
@@ -83,8 +88,9 @@ def _rates(
     shares: Shares,
     mode: Mode,
     allowed: tuple[frozenset[int] | None, ...] | None,
+    offers: tuple[float | None, ...],
 ) -> tuple[float, ...]:
-    """Charged bit/s of each demand."""
+    """Charged bit/s of each demand, none more than it `offers`."""
     scale = max(rate, fabric_rate)
     # flows that are tied to paths tell equal switches apart: nothing can be averaged then
     lumps = lump(_topology(spec)[0], rate / scale, fabric_rate / scale, shares, apart=allowed is not None)
@@ -95,6 +101,15 @@ def _rates(
     alone = [_alone(ways, lumps, mode) for ways in usable]
     while len(final) < len(demands):
         rate_of_open, tight = program.raise_open(final)
+        # What a demand leaves over the others can take, so no other is final in the round in which one has its fill.
+        full = {
+            flow: offer / scale
+            for flow, offer in enumerate(offers)
+            if offer is not None and flow not in final and offer / scale <= rate_of_open
+        }
+        if full:
+            final |= full
+            continue
         for flow in range(len(demands)):
             if flow not in final and (flow in tight or rate_of_open >= alone[flow] - TOLERANCE):
                 final[flow] = rate_of_open

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import Problem, ScenarioError
-from testbed.model import checks, fields, framing, schema, traffic, transport
+from testbed.model import checks, fields, framing, schema, traffic, transport, workloads
 from testbed.model import tree as t
 from testbed.model.dump import dump
 from testbed.model.fields import Key, Problems, Reader, Values
@@ -56,6 +56,10 @@ def find(name_or_file: str, root: Path) -> Path:
         return names[short[0]]
     if short:
         raise ScenarioError([Problem(name_or_file, 0, "", "several scenarios have this name", f"one of {', '.join(short)}")])
+    if given.exists():
+        what = "a folder" if given.is_dir() else "no YAML file"
+        hint = f"a scenario's name, or a file that ends in {' or '.join(SUFFIXES)}"
+        raise ScenarioError([Problem(name_or_file, 0, "", f"is {what}", hint)])
     raise ScenarioError([Problem(name_or_file, 0, "", "there is no such scenario", fields.nearest(name_or_file, names))])
 
 
@@ -88,7 +92,9 @@ def _resolve(tree: t.Mapping, overrides: Sequence[str], seed: int | None) -> Sce
             tree = t.override(tree, assignment)
         except ScenarioError as error:
             problems.found.extend(error.problems)
-    if seed is not None:
+    if seed is not None and seed > MAX_SEED:
+        problems.add(t.Place("--seed", 0), "", f"{seed} is outside 0 to {MAX_SEED}")
+    elif seed is not None:
         place = t.Place("--seed", 0)
         written = t.Scalar(place, str(seed), "int", quoted=False)
         tree = replace(tree, entries={**tree.entries, "seed": written}, keys={**tree.keys, "seed": place})
@@ -121,7 +127,7 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
 
     def workload(tree: t.Tree, path: str) -> list[WorkloadSpec | None]:
         hosts = done["topology"].hosts if "topology" in done else None
-        found = fields.items(tree, path, lambda item, here: traffic.workload(item, here, problems, hosts), problems)
+        found = fields.items(tree, path, lambda item, here: workloads.workload(item, here, problems, hosts), problems)
         if not found:
             raise fields.Refused("no workload: nothing would be sent")
         return found

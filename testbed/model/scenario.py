@@ -21,6 +21,10 @@ class WorkloadKind(StrEnum):
     STREAM = "stream"
     PERMUTATION = "permutation"
     INCAST = "incast"
+    ALL_TO_ALL = "all_to_all"
+    RING_ALLREDUCE = "ring_allreduce"
+    TRAINING = "training"
+    POISSON = "poisson"
 
 
 class FaultAction(StrEnum):
@@ -117,7 +121,11 @@ class TransportSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
-    """One job. `message` in bytes; `depth` messages outstanding per flow; `stop_ns` is None for the whole run."""
+    """One job. `depth` messages outstanding per flow; `stop_ns` is None for the whole run.
+
+    `message` in bytes: of each WRITE; for ring_allreduce, and training with it, the whole buffer of a rank; for all_to_all the
+    part for each peer; for poisson the mean.
+    """
 
     kind: WorkloadKind
     message: int
@@ -125,11 +133,16 @@ class WorkloadSpec:
     start_ns: int
     stop_ns: int | None
     job: str
-    hosts: tuple[int, ...] = ()  # permutation; incast: `senders`
+    hosts: tuple[int, ...] = ()  # incast: `senders`; of a ring in its order
     cross_group: bool = True  # permutation
     source: int | None = None  # stream: `from`
     target: int | None = None  # stream: `to`; incast: `receiver`
     bystander: tuple[int, int] | None = None  # incast: one more flow, (from, to)
+    steps: int | None = None  # ring_allreduce: `iterations`; training; None: until the job stops
+    compute_ns: int = 0  # training: per step, before its collective
+    collective: WorkloadKind | None = None  # training
+    load: float = 0.0  # poisson: share of a host's line rate, in payload
+    sizes: tuple[int, ...] | str = ""  # poisson: equally likely, or the name of a distribution around `message`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The sections of a scenario that describe the fabric and the measuring: their keys, ranges and defaults.
 
-The transport is in `transport.py`, traffic (workload, faults, expect) in `traffic.py`; what only several sections together
-can say is in `checks.py`.
+Who sends is in `workloads.py`, the transport in `transport.py`, faults and expectations in `traffic.py`; what only several
+sections together can say is in `checks.py`.
 Each function reads one section and returns its frozen dataclass; it raises `Refused` or `Reported` (see `fields.py`).
 Keys that DESIGN 4.2 lists and this version does not build are refused by name: nothing is silently ignored.
 """

@@ -20,6 +20,7 @@ from testbed.run.trace import trace
 MAKERS: dict[str, Callable[[tables.Source], pd.DataFrame]] = {
     "packets": tables.packets,
     "messages": tables.messages,
+    "steps": tables.steps,
     "events": tables.events,
     "samples": tables.samples,
     "ports": tables.ports,
@@ -33,6 +34,7 @@ def collect(folder: ResultsFolder, scenario: Scenario, topology: Topology, conne
 
     RunError when the disk is full; no half-written table is left then.
     """
+    folder.free_room()
     source = tables.Source(folder.raw, topology, connections, _least_delay_ns(scenario), os.cpu_count() or 1)
     for table in TABLES:
         if table is TRACE and not scenario.measure.trace:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.fabric.queues import shaper
-from testbed.model import evs, timing, usid
+from testbed.model import evs, jobs, sizes, timing, usid
 from testbed.model.flows import Flow
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Scenario, WorkloadKind, WorkloadSpec
 from testbed.model.topology import Tier, Topology, host_name
 
 HostPlan = dict[str, Any]
@@ -38,6 +38,11 @@ def _host_plan(scenario: Scenario, topology: Topology, flows: Sequence[Flow], re
         "transport": _transport(scenario),
         "peers": [_peer(scenario, topology, host, peer) for peer in peers],
         "flows": [_flow(flow) for flow in mine],
+        "jobs": [
+            _job(scenario, index, spec, [flow.id for flow in mine if flow.workload == index])
+            for index, spec in enumerate(scenario.workload)
+            if host in spec.hosts and spec.kind in (*jobs.LOCKSTEP, WorkloadKind.POISSON)
+        ],
     }
 
 
@@ -106,3 +111,21 @@ def _flow(flow: Flow) -> dict[str, Any]:
         "stop_ns": flow.stop_ns,
         "job": flow.job,
     }
+
+
+def _job(scenario: Scenario, index: int, spec: WorkloadSpec, touching: list[int]) -> dict[str, Any]:
+    """A job whose messages depend on each other or on a clock; the flows of all others are streams."""
+    job: dict[str, Any] = {
+        "index": index,
+        "kind": jobs.collective(spec).value,
+        "job": spec.job,
+        "hosts": [host_name(host) for host in spec.hosts],
+        "flows": touching,
+        "start_ns": spec.start_ns,
+        "stop_ns": spec.stop_ns,
+    }
+    if spec.kind is WorkloadKind.POISSON:
+        choices = sizes.equally_likely(spec.sizes, spec.message)
+        mean_bits = 8 * sum(choices) / len(choices)
+        return job | {"rate_per_s": jobs.offered_bps(scenario, spec) / mean_bits, "sizes": list(choices)}
+    return job | {"compute_ns": spec.compute_ns, "steps": spec.steps}

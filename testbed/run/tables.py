@@ -109,6 +109,8 @@ def messages(source: Source) -> pd.DataFrame:
     verdict = _int(both["verdict_got"])
     corrupt = (verdict == CORRUPT) | (_int(both["verdict_sent"]) == CORRUPT)
     ok = (verdict == OK) & (times["end_ns_sent"] > 0)
+    number = both["message"].astype("Int64")
+    per_step = both["flow"].map(of_flow["messages_per_step"]).astype("Int64")
     return pd.DataFrame(
         {
             "flow": both["flow"].astype("int64"),
@@ -121,8 +123,30 @@ def messages(source: Source) -> pd.DataFrame:
             "complete_ns": nullable(times["end_ns_sent"], times["end_ns_sent"] > 0),
             "checked_ns": nullable(times["end_ns_got"], times["end_ns_got"] > 0),
             "verdict": category(np.select([corrupt, ok], ["corrupt", "ok"], "incomplete").astype(object)),
+            "step": number // per_step,
+            "phase": number % per_step,
         }
     )
+
+
+def steps(source: Source) -> pd.DataFrame:
+    """What every rank of a job in lock step wrote about each step it completed."""
+    rows = source.every("steps")
+    if rows is None:
+        return pd.DataFrame()
+    names = {connection["workload"]: connection["job"] for connection in source.connections}
+    return pd.DataFrame(
+        {
+            "workload": rows["job"].astype("int64"),
+            "job": category(rows["job"].map(names)),
+            "host": category(rows["host"]),
+            "step": rows["step"].astype("int64"),
+            "start_ns": rows["start_ns"],
+            "ready_ns": rows["ready_ns"],
+            "end_ns": rows["end_ns"],
+            "verdict": category(np.where(rows["verdict"] == OK, "ok", "corrupt").astype(object)),
+        }
+    ).sort_values("end_ns", ignore_index=True)
 
 
 def events(source: Source) -> pd.DataFrame:

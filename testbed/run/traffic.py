@@ -21,11 +21,11 @@ from testbed.fabric.network import Fabric
 from testbed.fabric.sandbox import RUN
 from testbed.fabric.verify import verify
 from testbed.model import faults as model_faults
-from testbed.model import timing
+from testbed.model import jobs, timing
 from testbed.model.flows import Flow, flows
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Scenario, WorkloadSpec
 from testbed.model.topology import Topology, host_name
-from testbed.run import denylist
+from testbed.run import denylist, results
 from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
@@ -100,10 +100,20 @@ def run(job: Job) -> int:
         outcome.error = str(error)
         status = error.exit_status
     except OSError as error:  # a full disk, a vanished /proc entry: the run broke, and says how
-        outcome.error = f"{error.filename or 'the operating system'}: {error.strerror or error}"
+        full = error.errno in results.FULL
+        outcome.error = (
+            str(results.refused(job.folder.path, error))
+            if full
+            else f"{error.filename or 'the operating system'}: {error.strerror or error}"
+        )
         status = ExitStatus.BROKEN
     outcome.ended = True
-    outcome.write(job.folder)
+    job.folder.free_room()
+    try:
+        outcome.write(job.folder)
+    except OSError as error:  # the room that was kept was not enough; what t = 0 wrote is still there
+        print(results.refused(job.folder.path, error), file=sys.stderr)
+        return int(ExitStatus.BROKEN)
     return int(status)
 
 
@@ -188,7 +198,8 @@ class _Traffic:
         ends = {host.name: {end["flow"]: end for end in host.messages["ready"]["flows"]} for host in self._hosts}
         compiled = all(host.messages["ready"]["compiled"] for host in self._hosts)
         self._outcome.transport_build = "compiled" if compiled else "pure Python"
-        self._outcome.connections = [_connection(flow, ends) for flow in self._flows]
+        workload = self._scenario.workload
+        self._outcome.connections = [_connection(flow, workload[flow.workload], ends) for flow in self._flows]
         for host in self._hosts:
             peers = []
             for flow in self._flows:
@@ -288,12 +299,14 @@ class _Traffic:
         )
 
 
-def _connection(flow: Flow, ends: dict[str, dict[int, dict[str, Any]]]) -> dict[str, Any]:
+def _connection(flow: Flow, spec: WorkloadSpec, ends: dict[str, dict[int, dict[str, Any]]]) -> dict[str, Any]:
     source, target = host_name(flow.source), host_name(flow.target)
     sender, receiver = ends[source][flow.id], ends[target][flow.id]
     return {
         "flow": flow.id,
         "job": flow.job,
+        "workload": flow.workload,
+        "messages_per_step": jobs.messages_per_step(spec) if spec.kind in jobs.LOCKSTEP else None,
         "host": source,
         "peer": target,
         "host_qp": sender["qpn"],

@@ -47,7 +47,7 @@ def test_flows_of_a_scenario() -> None:
     assert sorted(flow.target for flow in permutation) == list(range(16))
     assert all(topology.group_of(flow.source) != topology.group_of(flow.target) for flow in permutation)
     assert {(flow.message, flow.depth, flow.job) for flow in permutation} == {(65536, 3, "permutation")}
-    assert stream == flows.Flow(16, 0, 1, 1024, 2, 10**9, 2 * 10**9, "mouse")
+    assert stream == flows.Flow(16, 0, 1, 1024, 2, 10**9, 2 * 10**9, "mouse", 1)
 
 
 def test_seeds_repeat_and_differ() -> None:

@@ -39,8 +39,10 @@ LOOP = [
 ]
 TOPOLOGY = build(TopologySpec(planes=2, t0_groups=2, t1_per_plane=2, hosts_per_t0=2))
 CONNECTIONS: list[dict[str, Any]] = [
-    {"flow": 0, "job": "permutation", "host": "h0", "peer": "h2", "host_qp": 17, "peer_qp": 40},
-    {"flow": 1, "job": "local", "host": "h2", "peer": "h3", "host_qp": 17, "peer_qp": 40},
+    {"flow": 0, "job": "permutation", "host": "h0", "peer": "h2", "host_qp": 17, "peer_qp": 40}
+    | {"workload": 0, "messages_per_step": None},
+    {"flow": 1, "job": "local", "host": "h2", "peer": "h3", "host_qp": 17, "peer_qp": 40}
+    | {"workload": 1, "messages_per_step": 2},
 ]
 DELAY = 100
 EV = 1 << 16 | 1

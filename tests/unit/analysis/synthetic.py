@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.confirmed import Way, ways_of
+from analysis.tables import STEPS
 from testbed.model import faults as model_faults
 from testbed.model import timing
 from testbed.model.flows import Flow, flows
@@ -103,6 +104,7 @@ def write(folder: Path, text: str = SCENARIO, wrong: Wrong | None = None) -> Pat
     tables = {
         "packets": packets,
         "messages": _messages(plan, packets),
+        "steps": pd.DataFrame({column.name: [] for column in STEPS.columns}),
         "events": _events(plan),
         "samples": _samples(plan, packets, wrong),
         "ports": _ports(plan, packets),
