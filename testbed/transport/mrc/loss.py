@@ -1,10 +1,10 @@
 """When a packet counts as lost: by evidence, never by time alone (DESIGN section 6; docs/protocol.md, "Loss").
 
-Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on any path, of one due `reo_wnd` or
-later in the same plane, or of a reliability probe. A packet is due when it left plus what its path is known to take beyond the
-base round trip: the paths of a plane share their last queue, and what stands there delays the missing packet and the
-evidence alike. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on
-them. The retransmission timeout is its own affair.
+Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on any path, or of a reliability
+probe. What the packet's path is known to take beyond the base round trip is allowed to it on top; towards evidence of its own
+plane only what it takes beyond that one's path, because the paths of a plane share their last queue. The requester tells
+what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The retransmission timeout is its
+own affair.
 """
 
 from __future__ import annotations
@@ -30,17 +30,24 @@ class Verdict(NamedTuple):
 
 
 class _Evidence:
-    """What is known of one path: packets in order of sending, and the departure time and PSN of its latest arrival.
+    """The latest arrival of a path, a plane or all: when it had left, its PSN, and its path's extra time at that moment.
 
-    Of a plane: when its latest arrival was due, and its PSN.
+    Of a path also the packets in order of sending.
     """
 
-    __slots__ = ("arrived", "in_flight", "proof")
+    __slots__ = ("arrived", "extra_ns", "in_flight", "proof")
 
     def __init__(self) -> None:
         self.in_flight: deque[SentPacket] = deque()
         self.arrived = -1
+        self.extra_ns = 0
         self.proof = PROBED
+
+    def note(self, sent: int, proof: int, extra_ns: int) -> None:
+        if sent > self.arrived:
+            self.arrived = sent
+            self.proof = proof
+            self.extra_ns = extra_ns
 
 
 class LossJudge:
@@ -71,39 +78,27 @@ class LossJudge:
         touched.add(path)
 
     def _note(self, path: Path, sent: int, proof: int) -> None:
-        known = self._paths[path]
-        if sent > known.arrived:
-            known.arrived = sent
-            known.proof = proof
-        latest = self._latest
-        if sent > latest.arrived:
-            latest.arrived = sent
-            latest.proof = proof
-        plane, due = self._planes[path.plane], sent + path.extra_ns
-        if due > plane.arrived:
-            plane.arrived = due
-            plane.proof = proof
+        for known in (self._paths[path], self._planes[path.plane], self._latest):
+            known.note(sent, proof, path.extra_ns)
 
     def was_late(self, packet: SentPacket, now: int) -> None:
         """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
         self.reorder.spurious(now)
         packet.path.sample(now - packet.sent - self._rtt_base_ns)
 
-    def _newest(self, plane: int, now: int) -> _Evidence:
-        """The stronger of two: the latest departure known to have arrived, and the latest due in this plane.
+    def _latest_for(self, path: Path) -> tuple[int, int]:
+        """What left `path` before this should have arrived by now; and the PSN of the arrival that says so."""
+        latest, near = self._latest, self._planes[path.plane]
+        anywhere = latest.arrived - path.extra_ns
+        nearby = near.arrived - max(0, path.extra_ns - near.extra_ns)
+        return (nearby, near.proof) if nearby > anywhere else (anywhere, latest.proof)
 
-        What is back now was due a base round trip ago at the latest: what a path took lately may be out of date.
-        """
-        latest, near = self._latest, self._planes[plane]
-        near.arrived = min(near.arrived, now - self._rtt_base_ns)
-        return near if near.arrived > latest.arrived else latest
-
-    def suspects(self, path: Path, now: int) -> bool:
+    def suspects(self, path: Path) -> bool:
         """Whether a packet of `path` is overdue: later ones have arrived elsewhere, though not by enough to call it lost."""
         queue = self._paths[path].in_flight
         while queue and not queue[0].outstanding:
             queue.popleft()
-        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._newest(path.plane, now).arrived
+        return bool(queue) and queue[0].sent + self.reorder.suspect_ns <= self._latest_for(path)[0]
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: set[Path], first: int, end: int, reason: LossReason, now: int
@@ -124,14 +119,13 @@ class LossJudge:
                     found.append(Verdict(packet, LossReason.LATER_SAME_PATH, known.proof))
                     packet.outstanding = False
                 queue.popleft()
-        newest = {plane: self._newest(plane, now) for plane in self._planes}
         patience = self.reorder.value(now)
-        horizon = max(evidence.arrived for evidence in newest.values()) - patience
+        horizon = self._latest.arrived - patience
         for packet in outstanding.values():
             if packet.sent > horizon:
                 break
-            evidence = newest[packet.path.plane]
-            overdue = packet.sent + packet.path.extra_ns + patience <= evidence.arrived
-            if overdue and packet.outstanding and first <= packet.psn < end:
-                found.append(Verdict(packet, reason, evidence.proof))
+            if packet.outstanding and first <= packet.psn < end:
+                latest, proof = self._latest_for(packet.path)
+                if packet.sent + patience <= latest:
+                    found.append(Verdict(packet, reason, proof))
         return found

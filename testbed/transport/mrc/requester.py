@@ -109,7 +109,7 @@ class Requester:
         react = self.paths.policy.react
         avoid = self.lost[self._holes[0]].path if self._holes else None
         for _ in range(MOST_PASSED_OVER):
-            if path is None or not (path is avoid or (react and self.losses.suspects(path, now))):
+            if path is None or not (path is avoid or (react and self.losses.suspects(path))):
                 return path or first
             if self._decision is not None:
                 self._decide(now, Kind.PASSED_OVER, self._holes[0] if self._holes else self.next_psn, path.ev, 0)
