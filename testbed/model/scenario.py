@@ -97,7 +97,8 @@ class TransportSpec:
     policy: str  # mrc | oblivious | single_path | reps | FILE.py:Class
     policy_text: str  # what is in that file
     replacement: str  # same_plane | any
-    cc: str  # fixed
+    cc: str  # nscc | fixed | none
+    backpressure: bool  # the responder asks for smaller windows after trims at its last hop
     window_frames: int  # 0: chosen from the BDP
     sack_bytes: int
     probes: bool

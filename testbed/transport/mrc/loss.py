@@ -1,10 +1,11 @@
 """When a packet counts as lost: by evidence, never by time alone (DESIGN section 6; docs/protocol.md, "Loss").
 
-Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on any path, or of a reliability
-probe. What the packet's path is known to take beyond the base round trip is allowed to it on top; towards evidence of its own
-plane only what it takes beyond that one's path, because the paths of a plane share their last queue. The requester tells
-what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The retransmission timeout is its
-own affair.
+Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on another path, or of a reliability
+probe. Paths of one plane end in the same last hop and queue there together, so a packet is allowed only what its path is known
+to take beyond the path of the evidence. How long another plane's queue has been is known, but not how long it has become, so
+evidence across planes allows for the longest delay seen there lately, and counts for nothing while the last hop is known to
+be full. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The
+retransmission timeout is its own affair.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from testbed.transport.mrc.sent import SentPacket
 from testbed.transport.mrc.timing import ReorderWindow
 
 PROBED = -1  # instead of a PSN, where the evidence is a probe
+RECENT = 8  # round trips of a plane that are remembered
 
 
 class Verdict(NamedTuple):
@@ -30,24 +32,48 @@ class Verdict(NamedTuple):
 
 
 class _Evidence:
-    """The latest arrival of a path, a plane or all: when it had left, its PSN, and its path's extra time at that moment.
+    """The departure time and PSN of the latest arrival that is known, of one path, one plane or all."""
 
-    Of a path also the packets in order of sending.
-    """
-
-    __slots__ = ("arrived", "extra_ns", "in_flight", "proof")
+    __slots__ = ("arrived", "proof")
 
     def __init__(self) -> None:
-        self.in_flight: deque[SentPacket] = deque()
         self.arrived = -1
-        self.extra_ns = 0
         self.proof = PROBED
 
-    def note(self, sent: int, proof: int, extra_ns: int) -> None:
+    def note(self, sent: int, proof: int) -> None:
         if sent > self.arrived:
             self.arrived = sent
             self.proof = proof
-            self.extra_ns = extra_ns
+
+
+class _PathEvidence(_Evidence):
+    """One path's, and its packets in order of sending."""
+
+    __slots__ = ("in_flight",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_flight: deque[SentPacket] = deque()
+
+
+class _PlaneEvidence(_Evidence):
+    """One plane's; how much longer than the base its latest round trips took, and until when its last hop counts as full.
+
+    `extra_ns`: what the path of the latest arrival was known to take beyond the base by then. `full`: packets that left by then
+    wait behind a queue which has just been seen to overflow.
+    """
+
+    __slots__ = ("extra_ns", "full", "recent")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent: deque[int] = deque([0], RECENT)
+        self.full = -1
+        self.extra_ns = 0
+
+    def allows(self, path: Path) -> int:
+        """How much later than this plane's latest arrival a packet of `path` may be: both have stood in the same last queue."""
+        return max(0, path.extra_ns - self.extra_ns)
 
 
 class LossJudge:
@@ -59,8 +85,8 @@ class LossJudge:
         self.reorder = ReorderWindow(rtt_base_ns)
         self._rtt_base_ns = rtt_base_ns
         self._latest = _Evidence()  # of all paths together
-        self._paths = {path: _Evidence() for path in paths}
-        self._planes = {path.plane: _Evidence() for path in self._paths}
+        self._paths = {path: _PathEvidence() for path in paths}
+        self._planes = {path.plane: _PlaneEvidence() for path in self._paths}
 
     def sent(self, packet: SentPacket) -> None:
         """A packet has left; its `sent` is not before that of any packet sent on its path before."""
@@ -78,27 +104,43 @@ class LossJudge:
         touched.add(path)
 
     def _note(self, path: Path, sent: int, proof: int) -> None:
-        for known in (self._paths[path], self._planes[path.plane], self._latest):
-            known.note(sent, proof, path.extra_ns)
+        self._paths[path].note(sent, proof)
+        plane = self._planes[path.plane]
+        if sent > plane.arrived:
+            plane.extra_ns = path.extra_ns
+        plane.note(sent, proof)
+        self._latest.note(sent, proof)
+
+    def sampled(self, path: Path, extra_ns: int) -> None:
+        """A round trip of `path` took `extra_ns` more than the base."""
+        path.sample(extra_ns)
+        self._planes[path.plane].recent.append(extra_ns)
+
+    def last_hop_full(self, packet: SentPacket) -> None:
+        """`packet` was trimmed at its last hop, so whatever of its plane arrives whole around then has waited long."""
+        plane = self._planes[packet.path.plane]
+        plane.full = max(plane.full, packet.sent + self._rtt_base_ns)
 
     def was_late(self, packet: SentPacket, now: int) -> None:
-        """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
-        self.reorder.spurious(now)
-        packet.path.sample(now - packet.sent - self._rtt_base_ns)
+        """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow.
 
-    def _latest_for(self, path: Path) -> tuple[int, int]:
-        """What left `path` before this should have arrived by now; and the PSN of the arrival that says so."""
-        latest, near = self._latest, self._planes[path.plane]
-        anywhere = latest.arrived - path.extra_ns
-        nearby = near.arrived - max(0, path.extra_ns - near.extra_ns)
-        return (nearby, near.proof) if nearby > anywhere else (anywhere, latest.proof)
+        One that was written off with its port says nothing of either.
+        """
+        if packet.written_off:
+            self.reorder.count += 1
+            return
+        self.reorder.spurious(now)
+        self.sampled(packet.path, now - packet.sent - self._rtt_base_ns)
 
     def suspects(self, path: Path) -> bool:
         """Whether a packet of `path` is overdue: later ones have arrived elsewhere, though not by enough to call it lost."""
         queue = self._paths[path].in_flight
         while queue and not queue[0].outstanding:
             queue.popleft()
-        return bool(queue) and queue[0].sent + self.reorder.suspect_ns <= self._latest_for(path)[0]
+        if not queue:
+            return False
+        plane, due = self._planes[path.plane], queue[0].sent + self.reorder.suspect_ns
+        return due + plane.allows(path) <= plane.arrived or due + path.extra_ns <= self._latest.arrived
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: set[Path], first: int, end: int, reason: LossReason, now: int
@@ -119,13 +161,17 @@ class LossJudge:
                     found.append(Verdict(packet, LossReason.LATER_SAME_PATH, known.proof))
                     packet.outstanding = False
                 queue.popleft()
-        patience = self.reorder.value(now)
-        horizon = self._latest.arrived - patience
+        window = self.reorder.value(now)
+        latest = self._latest
         for packet in outstanding.values():
-            if packet.sent > horizon:
+            if packet.sent + window > latest.arrived:
                 break
-            if packet.outstanding and first <= packet.psn < end:
-                latest, proof = self._latest_for(packet.path)
-                if packet.sent + patience <= latest:
-                    found.append(Verdict(packet, reason, proof))
+            if not packet.outstanding or not first <= packet.psn < end:
+                continue
+            path = packet.path
+            plane = self._planes[path.plane]
+            if packet.sent + plane.allows(path) + window <= plane.arrived:
+                found.append(Verdict(packet, reason, plane.proof))
+            elif packet.sent > plane.full and packet.sent + max((path.extra_ns, *plane.recent)) + window <= latest.arrived:
+                found.append(Verdict(packet, reason, latest.proof))
         return found
