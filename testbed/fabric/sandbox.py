@@ -82,7 +82,7 @@ def _fork(body: Callable[[], int]) -> int:
     try:
         os.close(write_end)
         syscalls.die_with_parent(signal.SIGKILL)
-        if select.select([read_end], [], [], 0)[0]:
+        if _hung_up(read_end):
             os._exit(128 + signal.SIGKILL)
         os.close(read_end)
         _close_handshakes()
@@ -90,6 +90,13 @@ def _fork(body: Callable[[], int]) -> int:
     except BaseException:  # noqa: BLE001 - a forked child must never return into the caller's stack
         traceback.print_exc()
         _leave(ExitStatus.BROKEN)
+
+
+def _hung_up(pipe: int) -> bool:
+    """poll, not select: a caller with a thousand files open hands out numbers that select cannot watch."""
+    waiting = select.poll()
+    waiting.register(pipe, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 _handshakes: list[int] = []

@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import suppress
 
-from testbed.host import compiled
+from testbed.host import carrier, compiled
 from testbed.host.control import ChannelClosedError, Control, ControlError
 from testbed.host.flows import FlowError
 from testbed.host.loop import EXIT_QUIT, Loop, Wakeup
@@ -37,7 +37,7 @@ def main(arguments: list[str], make_nic: MakeNic = build) -> int:
         return EXIT_USAGE
     plan_file, descriptor = options
     try:
-        control = Control(socket.socket(fileno=descriptor))
+        control = Control(_inherited(descriptor))
     except OSError as error:
         print(f"control channel {descriptor}: {error.strerror}\n{USAGE}", file=sys.stderr)
         return EXIT_USAGE
@@ -49,17 +49,28 @@ def main(arguments: list[str], make_nic: MakeNic = build) -> int:
         return _report(error, control)
 
 
+def _inherited(descriptor: int) -> socket.socket:
+    """The channel under the lowest number that is free: select cannot watch what a runner of a thousand nodes hands down."""
+    lowest = os.dup(descriptor)
+    os.close(descriptor)
+    return socket.socket(fileno=lowest)
+
+
 def _serve(plan_file: str, control: Control, make_nic: MakeNic) -> int:
     wakeup = Wakeup()
     plan = read(plan_file)
     is_compiled = compiled.use(os.environ)
     wire = RawSocket({address: plane for peer in plan.peers for _, plane, address in peer.paths})
+    try:
+        carriers = carrier.of_ports({port.interface: port.plane for port in plan.ports})
+    except OSError as error:
+        raise PlanError(f"ports {', '.join(port.interface for port in plan.ports)}: {error}") from error
     session = Session(plan, control, make_nic, time.monotonic_ns())
     session.extra_counters = wire.counters
     _settle_collector()
     session.announce(is_compiled)
     try:
-        status = Loop(session, wire, control, wakeup).run()
+        status = Loop(session, wire, carriers, control, wakeup).run()
     except BaseException:
         with suppress(RecordsError):  # when the disk is full, that is the error already on its way up
             session.close()

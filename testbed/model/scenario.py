@@ -100,7 +100,8 @@ class TransportSpec:
     denylist: tuple[DenySpec, ...]
     policy: str  # mrc | oblivious | single_path | reps
     replacement: str  # same_plane | any
-    cc: str  # fixed
+    cc: str  # nscc | fixed | none
+    backpressure: bool  # the responder asks for smaller windows after trims at its last hop
     window_frames: int  # 0: chosen from the BDP
     sack_bytes: int
     probes: bool

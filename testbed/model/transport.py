@@ -19,7 +19,6 @@ KIB, MIB = 2**10, 2**20
 
 DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
 POLICIES = ("mrc", "oblivious", "single_path", "reps")
-LATER = {"backpressure": "responder back-pressure"}
 
 # Ranges and units of the published API (mrc-facts 3.1, 3.2, 3.4); the transport's QpLimits has the same.
 MPR_UNIT = 128  # PSNs
@@ -161,7 +160,8 @@ def keys(problems: Problems) -> tuple[Key, ...]:
         Key("denylist", lambda tree, path: _denylist(tree, path, problems), ()),
         Key("policy", _policy, "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
-        Key("cc", fields.choice(("fixed",), ("nscc", "none", "dcqcn", "cubic", "bbr")), "fixed"),
+        Key("cc", fields.choice(("nscc", "fixed", "none"), ("dcqcn", "cubic", "bbr")), "nscc"),
+        Key("backpressure", fields.boolean, True),
         Key("window", _window, _Window()),
         Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
         Key("probes", lambda tree, path: _probes(tree, path, problems), _Probes()),
@@ -189,7 +189,7 @@ def _denylist(tree: t.Tree, path: str, problems: Problems) -> tuple[DenySpec, ..
 
 
 def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
-    values = fields.section(tree, path, keys(problems), problems, LATER)
+    values = fields.section(tree, path, keys(problems), problems)
     window: _Window = values.pop("window")
     probes: _Probes = values.pop("probes")
     timeout: int = values.pop("timeout")
