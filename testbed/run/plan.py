@@ -62,7 +62,8 @@ def _ports(scenario: Scenario, topology: Topology, host: int) -> list[dict[str, 
 
 def _transport(scenario: Scenario) -> dict[str, Any]:
     spec = scenario.transport
-    return {
+    own = {"policy_text": spec.policy_text} if spec.policy_text else {}
+    return own | {
         "kind": spec.kind.value,
         "payload": spec.payload,
         "policy": spec.policy,
