@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything a bare Debian 12 or Ubuntu 24.04 needs: distribution packages, the virtual environment .venv, the port program,
 # the compiled transport.
-# Run as root or with sudo. Says nothing when all is well; the second run only compares a stamp.
+# Run as root or with sudo. Names each step as it starts (minutes in all, the first time); the second run only compares a
+# stamp and says nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -23,9 +24,10 @@ fail() {
   exit 1
 }
 
-run() { # description, command...: quiet, and everything it said when it fails
+run() { # description, command...: one line when it starts, and everything it said when it fails
   local what=$1
   shift
+  echo "setup: $what ..." >&2
   "$@" >"$log" 2>&1 || {
     cat "$log" >&2
     fail "$what failed (see above)"

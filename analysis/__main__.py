@@ -1,4 +1,4 @@
-"""`python -m analysis`: look at results again. Each command has `--help`."""
+"""`python3 -m analysis`: look at results again. Each command has `--help`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from testbed import venv
 from testbed.errors import ExitStatus, Problem, ScenarioError, TestbedError
 
-EXAMPLE = "example:\n  python -m analysis report results/quickstart/latest\n"
+EXAMPLE = "example:\n  python3 -m analysis report results/quickstart/latest\n"
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="python -m analysis",
+        prog="python3 -m analysis",
         description="Look at the results of runs again.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -87,6 +87,10 @@ LIMITS: tuple[Limit, ...] = (
         "they look like path losses to the transport and retire healthy EVs",
     ),
     Limit(
+        "fabric_failures", "packets that the fabric itself lost or could not treat", "of packets sent", 0.0, 1e-4,
+        "a full delay queue or a port program's failed call is the machine's doing and looks like a loss of the path",
+    ),
+    Limit(
         "rtt_error", "measured base RTT away from the computed one", "of the base RTT", 0.10, 0.25,
         "the base RTT is the unit of every _rtts",
     ),
@@ -138,6 +142,7 @@ def assess(view: View) -> Fidelity:
         **_ports(view),
         **_early(view),
         **_sockets(view),
+        **_failures(view),
         **_rtt(view),
     }
     checks = tuple(Check(limit, *measured.get(limit.name, (None, ""))) for limit in LIMITS)
@@ -241,6 +246,16 @@ def _sockets(view: View) -> _Measures:
     hosts = drops if isinstance(drops, Mapping) else {"all hosts": drops}
     count, where = sum(int(value) for value in hosts.values()), ", ".join(str(host) for host, value in hosts.items() if value)
     return {"socket_drops": (count / max(1, len(view.packets.psn)), where)}
+
+
+def _failures(view: View) -> _Measures:
+    """manifest["fabric_failures"]: counts by kind; each must be 0 in a fabric that works."""
+    failures = view.run.manifest.get("fabric_failures")
+    if not failures:
+        return {}
+    count = sum(int(value) for value in failures.values())
+    where = ", ".join(f"{kind} {value}" for kind, value in failures.items() if value)
+    return {"fabric_failures": (count / max(1, len(view.packets.psn)), where)}
 
 
 def _rtt(view: View) -> _Measures:

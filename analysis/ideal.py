@@ -55,18 +55,19 @@ def ideal(
     mode: Mode,
     over_ns: Mapping[int, int],
     allowed: Sequence[Collection[int] | None] | None = None,
+    done_ns: Sequence[int] | None = None,
 ) -> Ideal:
     """Rates from `t0_ns` to `end_ns`. `allowed`: the EVs of each flow where not all are open to it.
 
+    A flow's `stop` ends its posting, not its traffic: it has bytes to send until the last message that it had posted is
+    complete, at `done_ns` (per flow; None: at its stop).
     `over_ns`: when a job of so many steps had done them all, by its place in the scenario.
     """
-    spans = [
-        (
-            t0_ns + flow.start_ns,
-            min(end_ns if flow.stop_ns is None else min(end_ns, t0_ns + flow.stop_ns), over_ns.get(flow.workload, end_ns)),
-        )
-        for flow in flows
-    ]
+    spans = []
+    for index, flow in enumerate(flows):
+        stop = end_ns if flow.stop_ns is None else t0_ns + flow.stop_ns
+        stop = max(stop, done_ns[index]) if done_ns else stop
+        spans.append((t0_ns + flow.start_ns, min(end_ns, stop, over_ns.get(flow.workload, end_ns))))
     moments = {t0_ns, end_ns}
     moments.update(moment for span in spans for moment in span)
     for fault in faults:

@@ -20,12 +20,14 @@ from analysis.metrics.definitions import DEFINITIONS
 from analysis.metrics.goodput import flow_rates
 from analysis.results import read
 from analysis.scaling import BDP_FRAMES_MIN, Scaling, bdp_frames, scaling
+from analysis.theory import states
 from analysis.topology_svg import drawings
 from analysis.view import View, view
 from testbed.model import timing
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAME = "report.html"
+STATES_MAX = 40
 FLOWS_MAX = 64  # rows that a reader still goes through; all of them are in the tables
 
 NOT_MODELLED = (
@@ -89,6 +91,7 @@ def render(seen: View, summary: dict[str, Any], drawn: Sequence[Drawn]) -> str:
         any_fault=bool(seen.faults),
         figures=[_inlined(seen.run.path / "figures", figure) for figure in drawn],
         metrics=_metrics(summary["metrics"], scaled),
+        theory=_theory(seen),
         flows=_flow_rows(seen),
         flows_left=max(0, len(seen.flows) - FLOWS_MAX),
         scaled=scaled,
@@ -178,6 +181,26 @@ def _metrics(metrics: dict[str, float], scaled: Scaling | None) -> list[dict[str
         }
         for one in DEFINITIONS
         if one.name in metrics
+    ]
+
+
+def _theory(seen: View) -> list[dict[str, str]]:
+    """One row per state of the fabric in the window: what was placed, and what the fluid ideals would place."""
+    every = states(seen)
+    tied = any(state.transport_bps is not None for state in every)
+    return [
+        {
+            "from": wording.number(state.start_s),
+            "until": wording.number(state.end_s),
+            "faults": ", ".join(state.faults) or "none",
+            "flows": str(state.flows),
+            "goodput": wording.number(state.placed_bps / 1e6),
+            "ideal": wording.number(state.ideal_bps / 1e6),
+            "ratio": wording.number(state.ratio),
+            "equal": wording.number(state.equal_bps / 1e6),
+        }
+        | ({"transport": wording.number((state.transport_bps or 0.0) / 1e6)} if tied else {})
+        for state in every[:STATES_MAX]
     ]
 
 

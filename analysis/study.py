@@ -77,7 +77,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise _refused(file, f"cannot be read ({error}); `python -m analysis report` writes it again") from error
+        raise _refused(file, f"cannot be read ({error}); `python3 -m analysis report` writes it again") from error
     if not isinstance(summary, dict) or summary.get("schema") != SUMMARY_SCHEMA:
         raise _refused(file, f"not of schema {SUMMARY_SCHEMA}, the one that this version reads")
     return summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,7 @@ def view(run: Run) -> View:
     happened = confirmed(run, topology, t0)
     ended = over(run, scenario)
     sent = packets(run, topology, every)
+    done = _done(run, every, end)
     tied = tied_to(scenario, topology, every, [{p.ev for p in sent.paths if p.flow == at} for at in range(len(every))])
     return View(
         run=run,
@@ -92,12 +94,23 @@ def view(run: Run) -> View:
         rtt_base_ns=int(run.manifest.get("rtt_base_ns") or timing.rtt_base_ns(scenario)),
         frame_bytes=charged_bytes(scenario.transport.payload, scenario.links.overhead_bytes),
         faults=happened,
-        ideal=ideal(scenario, topology, every, happened, t0, end, "free", ended),
-        ideal_equal=ideal(scenario, topology, every, happened, t0, end, "equal_planes", ended),
-        ideal_transport=ideal(scenario, topology, every, happened, t0, end, "free", ended, tied) if tied else None,
+        ideal=ideal(scenario, topology, every, happened, t0, end, "free", ended, done_ns=done),
+        ideal_equal=ideal(scenario, topology, every, happened, t0, end, "equal_planes", ended, done_ns=done),
+        ideal_transport=ideal(scenario, topology, every, happened, t0, end, "free", ended, tied, done) if tied else None,
         coverage=coverage(run, topology.hosts),
         packets=sent,
     )
+
+
+def _done(run: Run, every: Sequence[Flow], end_ns: int) -> list[int]:
+    """When each flow's last message was complete; `end_ns` where one never was. Sender's rows, by flow id."""
+    table = run.messages
+    flow, completed = ints(table, "flow"), ints(table, "complete_ns")
+    found = []
+    for one in every:
+        mine = completed[flow == one.id]
+        found.append(end_ns if np.any(mine <= 0) else int(mine.max(initial=0)))
+    return found
 
 
 def _earliest(run: Run) -> int:

@@ -42,8 +42,8 @@ def draw(view: View, target: style.Target) -> style.Drawn | None:
     return style.Drawn(
         NAME,
         "EV states",
-        f"The state that each sender held for its EVs {which}. A path leaves use (ASSUMED_BAD) soon after its first loss and "
-        "comes back by itself some time after the link does; SKIP gives up one turn to congestion. Dashed: faults.",
+        f"The state that each sender held for its EVs {which}. While a path is ASSUMED_BAD no data is sent on it, only probes, "
+        "and answered probes make it GOOD again; SKIP gives up one turn to congestion. Dashed: faults.",
         "Heat map of EV states of single paths over time.",
     )
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from analysis.arrays import Bools, Floats
 from analysis.confirmed import Fault
 from analysis.figures import style
-from analysis.metrics.faults import FaultCost, affected, costs, deficit, watched_until
+from analysis.metrics.faults import SETTLE_RTTS, FaultCost, affected, costs, deficit, watched_until
 from analysis.packets import MARKED, TRIMMED
 from analysis.view import View
 
@@ -41,6 +41,7 @@ def _draw(view: View, target: style.Target, at: int, fault: Fault, cost: FaultCo
     if "packets" in view.run.missing or not flows:
         return None
     after = min(AFTER_RTTS_MAX, max(AFTER_RTTS, (cost.recovery_rtts or 0) + 4, (cost.stall_rtts or 0) + 4))
+    after = max(after, _peak_rtts(view, fault) + 2)  # the peak is what the stall is read from: it is always in the picture
     start, stop = fault.start_ns - int(BEFORE_RTTS * rtt), fault.start_ns + int(after * rtt)
     kept = (packets.sent_ns >= start) & (packets.sent_ns < stop) & np.isin(packets.flow, flows)
     planes = {path.plane for path in packets.paths if path.ways & fault.ways}
@@ -77,10 +78,19 @@ def _draw(view: View, target: style.Target, at: int, fault: Fault, cost: FaultCo
         "touched; the faulty path is in bold). Crosses never arrived; squares are retransmissions. After "
         "the last cross the senders "
         "have left the dead path. Below, how far the affected flows fell behind their usual rate, in "
-        "round trips of that rate; its "
-        "peak is the stall.",
+        f"round trips of that rate; its peak is the stall. It is looked for until {SETTLE_RTTS} round trips after the fault's "
+        "end, so whatever held the flows up in that time, the machine too, reads as this fault's: a peak far from both of "
+        "its moments is a reason to look at the machine's lag there.",
         f"Scatter of packets per path around fault {fault.index}, and the deficit of placed bytes.",
     )
+
+
+def _peak_rtts(view: View, fault: Fault) -> float:
+    """When the deficit is largest, after the fault; 0 where it cannot be told."""
+    measured = deficit(view, fault, watched_until(view, fault))
+    if measured is None or measured.rate <= 0:
+        return 0.0
+    return float(measured.t_ns[int(np.argmax(measured.bytes_behind))] - fault.start_ns) / view.rtt_base_ns
 
 
 def _dots(axes: Axes, view: View, fault: Fault, kept: Bools) -> pd.DataFrame:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from testbed.model.topology import Tier, Topology
 
 REALTIME_PRIORITY = 10
 _ANSWER_S = 3.0
+_DYING_S = 0.5
 _NETLINK_NETFILTER = 12
 _NETEM_PACKETS = 1_000_000
 _DAEMON = Path(__file__).with_name("delay_line.py")
@@ -128,7 +131,7 @@ class DelayLine:
         try:
             self._control.sendall(b"?")
         except OSError as error:
-            raise KernelError("delay line", "statistics", error.strerror or str(error)) from error
+            raise self._ended() from error
         answer = {key: int(str(value)) for key, value in self._read_line().items()}
         return DelayStats(answer["packets"], answer["p50"], answer["p99"], answer["max"], answer["dropped"], answer["overruns"])
 
@@ -141,10 +144,22 @@ class DelayLine:
             except OSError as error:
                 raise KernelError("delay line", "answer", f"none within {_ANSWER_S} s ({error})") from error
             if not part:
-                raise KernelError("delay line", "answer", "the daemon has ended")
+                raise self._ended()
             data += part
         found: dict[str, object] = json.loads(data)
         return found
+
+    def _ended(self) -> KernelError:
+        """Its channel is closed: say how it ended."""
+        status = None
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(_DYING_S)
+        if status is None:
+            how = "has closed its channel"
+        else:
+            how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+        return KernelError("delay line", "statistics", f"its process {how}")
 
     def close(self) -> None:
         if self._control is not None:

@@ -13,7 +13,9 @@ import sys
 from dataclasses import dataclass
 
 from testbed.errors import Missing
+from testbed.fabric import limits
 from testbed.model.scenario import Scenario
+from testbed.model.topology import build
 
 SETUP = "run ./setup.sh"
 PROGRAM_KEYS = "links.rate, switch.* and faults (the port program)"
@@ -32,8 +34,8 @@ class Tool:
 TOOLS: tuple[Tool, ...] = (
     Tool("ip", "topology (every scenario)", "iproute2"),
     Tool("tc", "links.rate (every scenario)", "iproute2"),
-    Tool("mnexec", "--cli and `python -m testbed shell`", "mininet", optional=True),
-    Tool("bash", "--cli and `python -m testbed shell`", "bash", optional=True),
+    Tool("mnexec", "--cli and `python3 -m testbed shell`", "mininet", optional=True),
+    Tool("bash", "--cli and `python3 -m testbed shell`", "bash", optional=True),
     Tool("tcpdump", "--pcap", "tcpdump", optional=True),
 )
 DELAY_TOOL = Tool("ip6tables-restore", "links.delay (this kernel has no netem)", "iptables")
@@ -54,6 +56,7 @@ def missing(scenario: Scenario | None = None, *, cli: bool = False) -> list[Miss
     wanted = [tool for tool in TOOLS if scenario is None or cli or not tool.optional]
     absent = [tool for tool in wanted if shutil.which(tool.name) is None]
     found = privileges + [_absent(tool) for tool in absent] + _libraries()
+    found += limits.missing(build(scenario.topology)) if scenario else []
     wants_delay = scenario is None or any(scenario.links.delay_ns)
     no_delay_tool = shutil.which(DELAY_TOOL.name) is None
     if privileges or any(not tool.optional for tool in absent):

@@ -15,7 +15,7 @@ from typing import IO, Any
 from mininet.net import Mininet
 
 from testbed.errors import KernelError
-from testbed.fabric import batch, links, linkstate, plan, queues, static
+from testbed.fabric import batch, limits, links, linkstate, plan, queues, static
 from testbed.fabric.bpf import build
 from testbed.fabric.bpf.loader import PortProgram
 from testbed.fabric.delay import DelayLine, DelayStats
@@ -73,6 +73,7 @@ class Fabric:
             raise
 
     def _up(self) -> None:
+        limits.allow_descriptors(self.topology)
         program_file = build.build(self._runtime_dir)
         self._namespaces = Namespaces()
         self._namespaces.create((*self.topology.hosts, *self.topology.switches))

@@ -28,7 +28,7 @@ RUN = Path("/run")
 NETNS = RUN / "netns"  # where `ip -n` and `ip netns exec` look
 BPFFS = RUN / "bpf"  # outside /sys, which `ip netns exec` mounts over
 
-_FORWARDED = (signal.SIGINT, signal.SIGTERM)
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WATCHED = (*_FORWARDED, signal.SIGCHLD)
 _SI_KERNEL = 0x80  # a terminal's Ctrl-C: the kernel has already sent it to the whole foreground group
 _POLL_S = 0.2  # only matters when another thread of the caller swallowed our SIGCHLD
@@ -38,7 +38,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 def run_in_sandbox(main: Callable[[], int]) -> int:
     """Run `main` in a sandbox and return its exit status (128 + signal when it was killed, 130 after an interrupt).
 
-    SIGINT and SIGTERM sent to the caller reach `main` as KeyboardInterrupt. An exception out of `main` is printed and
+    SIGINT, SIGTERM and SIGHUP sent to the caller reach `main` as KeyboardInterrupt. An exception out of `main` is printed and
     becomes its exit status. Needs root; call it from a single-threaded process. Blocks until all is gone.
     """
     sys.stdout.flush()
@@ -82,7 +82,7 @@ def _fork(body: Callable[[], int]) -> int:
     try:
         os.close(write_end)
         syscalls.die_with_parent(signal.SIGKILL)
-        if select.select([read_end], [], [], 0)[0]:
+        if _hung_up(read_end):
             os._exit(128 + signal.SIGKILL)
         os.close(read_end)
         _close_handshakes()
@@ -90,6 +90,13 @@ def _fork(body: Callable[[], int]) -> int:
     except BaseException:  # noqa: BLE001 - a forked child must never return into the caller's stack
         traceback.print_exc()
         _leave(ExitStatus.BROKEN)
+
+
+def _hung_up(pipe: int) -> bool:
+    """poll, not select: a caller with a thousand files open hands out numbers that select cannot watch."""
+    waiting = select.poll()
+    waiting.register(pipe, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 _handshakes: list[int] = []
@@ -130,7 +137,8 @@ def _run(main: Callable[[], int], mask: set[signal.Signals] | set[int]) -> int:
         raise KeyboardInterrupt
 
     for number in _FORWARDED:
-        signal.signal(number, interrupt)
+        if not _ignored(number):
+            signal.signal(number, interrupt)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, set(mask) - set(_WATCHED))
@@ -152,7 +160,9 @@ def _supervise(child: int, *, reap_all: bool) -> int:
             if ended is not None:
                 return ended
             received = signal.sigtimedwait(_WATCHED, _POLL_S)
-            if received is not None and received.si_signo in _FORWARDED and received.si_code != _SI_KERNEL:
+            if received is None or received.si_signo not in _FORWARDED or _ignored(received.si_signo):
+                continue
+            if received.si_code != _SI_KERNEL:
                 os.kill(child, received.si_signo)
     except BaseException:
         # A handler of the caller's raised (a test's timeout, say): the sandbox must not live on without its owner.
@@ -161,6 +171,11 @@ def _supervise(child: int, *, reap_all: bool) -> int:
         raise
     finally:
         _close_handshakes()
+
+
+def _ignored(number: int) -> bool:
+    """As after `nohup`: blocked, such a signal still arrives."""
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _reap(child: int, *, reap_all: bool) -> int | None:

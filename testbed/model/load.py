@@ -56,6 +56,10 @@ def find(name_or_file: str, root: Path) -> Path:
         return names[short[0]]
     if short:
         raise ScenarioError([Problem(name_or_file, 0, "", "several scenarios have this name", f"one of {', '.join(short)}")])
+    if given.exists():
+        what = "a folder" if given.is_dir() else "no YAML file"
+        hint = f"a scenario's name, or a file that ends in {' or '.join(SUFFIXES)}"
+        raise ScenarioError([Problem(name_or_file, 0, "", f"is {what}", hint)])
     raise ScenarioError([Problem(name_or_file, 0, "", "there is no such scenario", fields.nearest(name_or_file, names))])
 
 
@@ -88,7 +92,9 @@ def _resolve(tree: t.Mapping, overrides: Sequence[str], seed: int | None) -> Sce
             tree = t.override(tree, assignment)
         except ScenarioError as error:
             problems.found.extend(error.problems)
-    if seed is not None:
+    if seed is not None and seed > MAX_SEED:
+        problems.add(t.Place("--seed", 0), "", f"{seed} is outside 0 to {MAX_SEED}")
+    elif seed is not None:
         place = t.Place("--seed", 0)
         written = t.Scalar(place, str(seed), "int", quoted=False)
         tree = replace(tree, entries={**tree.entries, "seed": written}, keys={**tree.keys, "seed": place})

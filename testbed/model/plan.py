@@ -51,12 +51,7 @@ def predict(scenario: Scenario, topology: Topology) -> Prediction:
 
 def warnings(scenario: Scenario, prediction: Prediction, cores: int) -> list[str]:
     """What makes the result doubtful before it is measured; empty when nothing does."""
-    found = list(scenario.warnings)
-    if prediction.bdp_frames < MIN_BDP_FRAMES:
-        found.append(
-            f"only {prediction.bdp_frames:.1f} frames are in flight per host, less than {MIN_BDP_FRAMES}: "
-            "windows, marks and recovery times mean little; raise links.delay or links.rate, or lower transport.payload"
-        )
+    found = [*scenario.warnings, *few_frames(scenario)]
     if prediction.cpu_cores > CPU_WARNING * cores:
         found.append(
             f"about {prediction.cpu_cores:.1f} of {cores} cores are needed for the hosts alone: "
@@ -68,6 +63,18 @@ def warnings(scenario: Scenario, prediction: Prediction, cores: int) -> list[str
         if abs(emulated / real - 1) > 0.25:
             found.append(f"{emulated:.1f} frames in flight per plane, {real:.1f} in what `scale` says it stands for")
     return found
+
+
+def few_frames(scenario: Scenario) -> list[str]:
+    """A warning when a host, or one of its planes, has few frames in flight (DESIGN 7)."""
+    in_all, fewest = timing.bdp_frames(scenario), float(min(timing.bdp_frames_per_plane(scenario)))
+    cure = "raise links.delay or links.rate, or lower transport.payload"
+    if in_all < MIN_BDP_FRAMES:
+        what = f"only {in_all:.1f} frames are in flight per host, less than {MIN_BDP_FRAMES}"
+        return [f"{what}: windows, marks and recovery times mean little; {cure}"]
+    if fewest < MIN_BDP_FRAMES:
+        return [f"only {fewest:.1f} frames fill a plane's round trip, less than {MIN_BDP_FRAMES}: windows and marks are coarse"]
+    return []
 
 
 def summary(scenario: Scenario, topology: Topology, cores: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ExitStatus, TestbedError
+from testbed.run import arguments
 from testbed.venv import ROOT
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ LATER = ("--suite", "--sweep")
 
 def main(argv: Sequence[str]) -> int:
     """Do what the command line says and return the exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's wish is as good as Ctrl-C
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a supervisor's wish, or a closed terminal, is as good as Ctrl-C
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     try:
         return int(_command(_parser().parse_args(argv)))
     except TestbedError as error:
@@ -46,8 +49,8 @@ def main(argv: Sequence[str]) -> int:
         return int(ExitStatus.INTERRUPTED)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> arguments.Parser:
+    parser = arguments.Parser(
         prog="run_experiment.py",
         description="Run one scenario in a fabric of its own and leave a results folder. Needs root.",
         epilog=EXAMPLES,
@@ -57,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("scenario", nargs="?", metavar="NAME|FILE", help="a scenario of scenarios/ by name, or a YAML file")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, e.g. links.delay=5ms (repeatable)")
-    add("--seed", type=int, metavar="N", help="replaces the scenario's seed")
-    add("--repeat", type=int, metavar="N", help="run N times, with seeds counting up from the first")
+    add("--seed", type=arguments.whole(0), metavar="N", help="replaces the scenario's seed")
+    add("--repeat", type=arguments.whole(1), metavar="N", help="run N times, with seeds counting up from the first")
     add("--out", type=Path, default=ROOT / "results", metavar="DIR", help="where results go (default: results/)")
     add("--pcap", action="append", default=[], metavar="NODE:PORT", help="capture a port, by number or name (repeatable)")
     add("--cli", action="store_true", help="open Mininet's CLI in the fabric when the traffic has ended, before it goes down")
@@ -80,8 +83,6 @@ def _command(options: argparse.Namespace) -> ExitStatus:
         return _list(as_json=options.json)
     if options.scenario is None:
         return _refuse("which scenario? A name or a file; --list names those there are, --help shows examples")
-    if options.repeat is not None and options.repeat < 1:
-        return _refuse(f"--repeat {options.repeat}: at least 1")
     if options.cli and options.json:
         return _refuse("--cli and --json both want standard output: give one of them")
     scenario = _load(options, options.seed)
@@ -101,11 +102,14 @@ def _load(options: argparse.Namespace, seed: int | None) -> Scenario:
 
 
 def _run(options: argparse.Namespace, scenario: Scenario) -> ExitStatus:
+    from testbed.model import plan
     from testbed.run import closing, experiment
     from testbed.run.display import Display
     from testbed.run.status import combine
 
     display = Display(sys.stderr, quiet=options.quiet)
+    for warning in plan.few_frames(scenario):
+        display.say(f"warning: {warning}")
     wanted = experiment.Options(options.out, figures=not options.no_figures, pcap=tuple(options.pcap), cli=options.cli)
     done: list[Result] = []
     for number in range(options.repeat or 1):

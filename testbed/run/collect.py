@@ -34,6 +34,7 @@ def collect(folder: ResultsFolder, scenario: Scenario, topology: Topology, conne
 
     RunError when the disk is full; no half-written table is left then.
     """
+    folder.free_room()
     source = tables.Source(folder.raw, topology, connections, _least_delay_ns(scenario), os.cpu_count() or 1)
     for table in TABLES:
         if table is TRACE and not scenario.measure.trace:

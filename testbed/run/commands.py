@@ -1,4 +1,4 @@
-"""The commands of `python -m testbed`. Each imports what it needs when it is asked for."""
+"""The commands of `python3 -m testbed`. Each imports what it needs when it is asked for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.errors import ExitStatus, MissingCapability, Problem, ScenarioError, TestbedError
+from testbed.run import arguments
 from testbed.venv import ROOT
 
 if TYPE_CHECKING:
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  python -m testbed doctor                       what this machine has and lacks
-  python -m testbed plan quickstart              sizes, rates, round trip, frames in flight, expected load
-  python -m testbed paths quickstart h0 h5       every EV of a pair: its hops and its uSID address
-  python -m testbed paths --decode 5f00:2:1000:2003:1001:4005::
-  python -m testbed verify quickstart            build the fabric, read every route back, probe every path
-  python -m testbed shell quickstart             the fabric without traffic, under Mininet's CLI
-  python -m testbed exec quickstart h0 ip -6 route
-  python -m testbed collect results/NAME/RUN     tables and report of a run that was killed
+  python3 -m testbed doctor                       what this machine has and lacks
+  python3 -m testbed plan quickstart              sizes, rates, round trip, frames in flight, expected load
+  python3 -m testbed paths quickstart h0 h5       every EV of a pair: its hops and its uSID address
+  python3 -m testbed paths --decode 5f00:2:1000:2003:1001:4005::
+  python3 -m testbed verify quickstart            build the fabric, read every route back, probe every path
+  python3 -m testbed shell quickstart             the fabric without traffic, under Mininet's CLI
+  python3 -m testbed exec quickstart h0 ip -6 route
+  python3 -m testbed collect results/NAME/RUN     tables and report of a run that was killed
 """
 
 
@@ -43,9 +44,9 @@ def main(argv: Sequence[str]) -> int:
         return int(ExitStatus.INTERRUPTED)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m testbed",
+def _parser() -> arguments.Parser:
+    parser = arguments.Parser(
+        prog="python3 -m testbed",
         description="Look at the machine, a scenario and its fabric.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -81,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 def _scenario_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     parser.add_argument("scenario", nargs="?" if optional else None, metavar="NAME|FILE")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key (repeatable)")
-    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument("--seed", type=arguments.whole(0), metavar="N")
 
 
 def _load(options: argparse.Namespace) -> tuple[Scenario, Topology]:
@@ -113,7 +114,7 @@ def _paths(options: argparse.Namespace) -> ExitStatus:
         print(_decoded(options.decode))
         return ExitStatus.PASSED
     if options.target is None:
-        raise _wrong("", "needs a scenario and two hosts, or --decode ADDRESS", "python -m testbed paths quickstart h0 h5")
+        raise _wrong("", "needs a scenario and two hosts, or --decode ADDRESS", "python3 -m testbed paths quickstart h0 h5")
     from testbed.model import evs
 
     scenario, topology = _load(options)
@@ -193,7 +194,7 @@ def _exec(options: argparse.Namespace) -> int:
     if options.node not in nodes:
         raise _wrong(options.node, "is not a node of this scenario", fields.close(options.node, nodes))
     if not options.command:
-        raise _wrong("exec", "needs a command", "python -m testbed exec quickstart h0 ip -6 route")
+        raise _wrong("exec", "needs a command", "python3 -m testbed exec quickstart h0 ip -6 route")
     missing = doctor.missing(scenario)
     if missing:
         raise MissingCapability(list(missing))

@@ -44,27 +44,32 @@ class Display:
         """A line that stays."""
         if self._quiet:
             return
-        self._erase()
-        self._stream.write(text + "\n")
-        self._stream.flush()
+        self._write(self._erased() + text + "\n")
 
     def show(self, view: View) -> None:
         """The current state: replaces the last one on a terminal, is one more line elsewhere."""
         if self._quiet:
             return
-        lines = live_lines(view) if self._live else [plain_line(view)]
+        lines, before = [plain_line(view)], ""
         if self._live:
             width = shutil.get_terminal_size().columns
-            self._erase()
-            lines = [line[: width - 1] for line in lines]
+            before = self._erased()
+            lines = [line[: width - 1] for line in live_lines(view)]
             self._lines_up = len(lines)
-        self._stream.write("\n".join(lines) + "\n")
-        self._stream.flush()
+        self._write(before + "\n".join(lines) + "\n")
 
-    def _erase(self) -> None:
-        if self._lines_up:
-            self._stream.write(f"\x1b[{self._lines_up}A\x1b[J")
-            self._lines_up = 0
+    def _erased(self) -> str:
+        """What takes the live lines away."""
+        up, self._lines_up = self._lines_up, 0
+        return f"\x1b[{up}A\x1b[J" if up else ""
+
+    def _write(self, text: str) -> None:
+        """A terminal that is gone, or a reader that has left, ends no run."""
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            self._quiet = True
 
 
 def live_lines(view: View) -> list[str]:

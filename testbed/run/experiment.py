@@ -66,26 +66,55 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
         (folder.path / "scenario.yaml").write_text(text)
         folder.write_manifest(manifest)
     except OSError as trouble:
+        folder.discard()
         raise results.refused(folder.path, trouble) from trouble
     job = traffic.Job(scenario, topology, folder, display, wanted, options.cli)
     status, error = _how_it_ended(sandbox.run_in_sandbox(lambda: traffic.run(job)))
-    outcome = traffic.read_outcome(folder.outcome) or Outcome()
-    error = outcome.error or error
-    manifest |= _measured(scenario, outcome) | {"ended": _now(), "status": WORDS[status], "error": error}  # before the verdict
+    try:
+        outcome = traffic.read_outcome(folder.outcome) or Outcome()
+        error = outcome.error or error
+        manifest |= _measured(scenario, outcome) | {"ended": _now(), "status": WORDS[status], "error": error}
+        return _conclude(job, manifest, outcome, options, status, error)
+    except KeyboardInterrupt:  # the traffic's own end stays in the manifest: the report can still be made
+        error = "\n".join(filter(None, [error, f"interrupted while the results were being worked out; {_go_on(folder)}"]))
+        return _close(folder, manifest, judging.bare(scenario, folder, ExitStatus.INTERRUPTED, error), status, error)
+
+
+def _conclude(
+    job: traffic.Job, manifest: Manifest, outcome: Outcome, options: Options, status: ExitStatus, error: str | None
+) -> Result:
+    """From the end of the traffic to the verdict."""
+    folder, scenario = job.folder, job.scenario
     if status is ExitStatus.INTERRUPTED and not outcome.ended:
-        error = f"ended at once; what was recorded can be read with: python -m testbed collect {folder.path}"
+        error = f"ended at once; {_go_on(folder)}"
         summary = judging.bare(scenario, folder, status, error)
     else:
+        job.display.say("working out the results")
         status, error, summary = _judge(scenario, folder, manifest, outcome, options, status, error)
     summary["status"] = WORDS[status]
+    return _close(folder, manifest | {"error": error}, summary, status, error)
+
+
+def _close(folder: ResultsFolder, manifest: Manifest, summary: Summary, ended: ExitStatus, error: str | None) -> Result:
+    """The last files. The manifest says how the traffic `ended`, the summary how all of it did."""
+    status = of_word(summary["status"])
     try:
         results.write_atomically(folder.path / "summary.json", json.dumps(summary, indent=2) + "\n")
-        folder.write_manifest(manifest | {"status": WORDS[status], "error": error})
+        folder.write_manifest(manifest | {"status": WORDS[ended]})
         results.give_to_caller(folder)
     except OSError as trouble:
         status = combine([status, ExitStatus.BROKEN])
         error = "\n".join(filter(None, [error, str(results.refused(folder.path, trouble))]))
     return Result(folder, status, summary, error)
+
+
+def _go_on(folder: ResultsFolder) -> str:
+    """How a person gets the results that were not worked out."""
+    if folder.live.is_dir():
+        return f"what was recorded can be read with: python3 -m testbed collect {folder.path}"
+    if any(folder.path.glob("*.parquet")):
+        return f"the tables are complete; the report is made by: python3 -m analysis report {folder.path}"
+    return "nothing was recorded"
 
 
 def _first_manifest(scenario: Scenario, text: str) -> Manifest:
@@ -155,12 +184,10 @@ def _judge(
             return status, error, judging.bare(scenario, folder, status, error)
         summary = judging.judge(scenario, folder, outcome, figures=options.figures)
         return combine([status, of_word(summary["status"])]), error, summary
-    except KeyboardInterrupt:
-        status, trouble = ExitStatus.INTERRUPTED, "interrupted while the results were being worked out"
     except OSError as failure:
-        status, trouble = combine([status, ExitStatus.BROKEN]), str(results.refused(folder.path, failure))
+        status, trouble = combine([status, ExitStatus.BROKEN]), f"{results.refused(folder.path, failure)}; {_go_on(folder)}"
     except TestbedError as failure:
-        status, trouble = combine([status, ExitStatus.BROKEN]), str(failure)
+        status, trouble = combine([status, ExitStatus.BROKEN]), f"{failure}; {_go_on(folder)}"
     error = "\n".join(filter(None, [error, trouble]))
     return status, error, judging.bare(scenario, folder, status, error)
 

@@ -128,6 +128,9 @@ class Hosts:
 
     def check(self) -> None:
         """RunError naming every host that failed."""
+        for host in self._hosts.values():
+            if not host.channel.closed and host.process.poll() is not None:
+                self.read(host)  # its last words come before the status it left with
         now = time.monotonic_ns()
         failures = [failure for host in self._hosts.values() if (failure := host.failure(now))]
         if failures:
@@ -165,6 +168,7 @@ class Hosts:
         deadline = time.monotonic_ns() + int(limit_s * 1e9)
         while (late := [host.name for host in wanted if kind not in host.messages]) and not unless():
             if time.monotonic_ns() > deadline:
+                self.check()  # one that has died says why; the limit only says when
                 raise RunError(f"no '{kind}' within {limit_s:g} s from {', '.join(late)}")
             self.serve(0.05)
             self.check()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first one asks the run to end in order, a second one ends it at once."""
+"""Ctrl-C, SIGTERM, a closed terminal (SIGHUP): the first one asks the run to end in order, a second one ends it at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 from testbed.errors import ExitStatus, RunError
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_PRESS_S = 0.3  # a terminal sends Ctrl-C to the whole process group and the parent forwards it too: that is one press
 
 
@@ -34,7 +34,8 @@ class Interrupts:
     def install(self, limit_s: float) -> None:
         """Take over the signals and end the run with a RunError after `limit_s`, whatever it is waiting for."""
         for number in SIGNALS:
-            signal.signal(number, self._on_signal)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's wish
+                signal.signal(number, self._on_signal)
         self.limit_s = limit_s
         signal.signal(signal.SIGALRM, self._on_alarm)
         signal.setitimer(signal.ITIMER_REAL, limit_s)

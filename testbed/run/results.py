@@ -14,6 +14,8 @@ from typing import Any
 from testbed.errors import Problem, RunError, ScenarioError
 
 SCHEMA = 1
+ROOM_BYTES = 1 << 20
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 Manifest = dict[str, Any]
 
 
@@ -41,6 +43,14 @@ class ResultsFolder:
         return self.path / "logs"
 
     @property
+    def room(self) -> Path:
+        """Blocks that the run's last words may have when the disk is full."""
+        return self.raw / ".room"
+
+    def free_room(self) -> None:
+        self.room.unlink(missing_ok=True)
+
+    @property
     def outcome(self) -> Path:
         """What the part of the run inside the sandbox reports to the part outside."""
         return self.live / "outcome.json"
@@ -51,6 +61,14 @@ class ResultsFolder:
     def read_manifest(self) -> Manifest:
         manifest: Manifest = json.loads((self.path / "manifest.json").read_text())
         return manifest
+
+    def discard(self) -> None:
+        """Nothing happened: the folder goes, with the link to it and the directories that were made for it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        latest = self.path.parent / "latest"
+        if latest.is_symlink() and latest.readlink() == Path(self.run_id):
+            latest.unlink()
+        _remove_empty(self.made)
 
     def drop_raw(self) -> None:
         shutil.rmtree(self.raw, ignore_errors=True)
@@ -67,21 +85,19 @@ def create(out: Path, name: str, seed: int, now: datetime | None = None) -> Resu
         folder = ResultsFolder(_new_directory(parent, f"{stamp}-s{seed}"), made)
         folder.live.mkdir(parents=True)
         folder.logs.mkdir()
-        _reserve(folder.path)
+        _reserve(folder.room)
         _point_latest(folder)
     except OSError as error:
         if folder is not None:
-            shutil.rmtree(folder.path, ignore_errors=True)
-        for directory in made:
-            if directory.is_dir() and not any(directory.iterdir()):
-                directory.rmdir()
+            folder.discard()
+        _remove_empty(made)
         raise refused(parent, error) from error
     return folder
 
 
 def refused(place: Path, error: OSError) -> ScenarioError | RunError:
     """The error to raise for an `OSError` on the results folder: a full disk is the run's trouble, a bad place the caller's."""
-    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+    if error.errno in FULL:
         return RunError(f"{place}: cannot write results: {error.strerror}")
     return ScenarioError([Problem("--out", 0, "", f"cannot write results to {place}: {error.strerror}")])
 
@@ -114,6 +130,12 @@ def give_to_caller(folder: ResultsFolder) -> None:
             os.chown(Path(directory) / name, uid, gid, follow_symlinks=False)
 
 
+def _remove_empty(directories: tuple[Path, ...]) -> None:
+    for directory in directories:
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
+
+
 def _missing_parents(path: Path) -> tuple[Path, ...]:
     """The directories that `mkdir -p path` would make, deepest first."""
     return tuple(directory for directory in (path, *path.parents) if not directory.exists())
@@ -131,13 +153,14 @@ def _new_directory(parent: Path, name: str) -> Path:
     raise FileExistsError(errno.EEXIST, "a hundred runs in one second", str(parent / name))
 
 
-def _reserve(path: Path) -> None:
-    """A disk without room for a few blocks is refused before the fabric is built, not in mid-run."""
-    probe = path / ".room"
-    try:
-        probe.write_bytes(bytes(1 << 20))
-    finally:
-        probe.unlink(missing_ok=True)
+def _reserve(room: Path) -> None:
+    """A disk without room for a few blocks is refused before the fabric is built, not in mid-run; what is written then is
+    kept until the run has ended, so that a full disk can still be told of.
+    """
+    with room.open("wb") as file:
+        file.write(bytes(ROOM_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _point_latest(folder: ResultsFolder) -> None:

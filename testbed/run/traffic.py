@@ -25,7 +25,7 @@ from testbed.model import jobs, timing
 from testbed.model.flows import Flow, flows
 from testbed.model.scenario import Scenario, WorkloadSpec
 from testbed.model.topology import Topology, host_name
-from testbed.run import denylist
+from testbed.run import denylist, results
 from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
@@ -100,10 +100,20 @@ def run(job: Job) -> int:
         outcome.error = str(error)
         status = error.exit_status
     except OSError as error:  # a full disk, a vanished /proc entry: the run broke, and says how
-        outcome.error = f"{error.filename or 'the operating system'}: {error.strerror or error}"
+        full = error.errno in results.FULL
+        outcome.error = (
+            str(results.refused(job.folder.path, error))
+            if full
+            else f"{error.filename or 'the operating system'}: {error.strerror or error}"
+        )
         status = ExitStatus.BROKEN
     outcome.ended = True
-    outcome.write(job.folder)
+    job.folder.free_room()
+    try:
+        outcome.write(job.folder)
+    except OSError as error:  # the room that was kept was not enough; what t = 0 wrote is still there
+        print(results.refused(job.folder.path, error), file=sys.stderr)
+        return int(ExitStatus.BROKEN)
     return int(status)
 
 

@@ -156,7 +156,7 @@ def check_trace(loaded: Loaded) -> None:
     assert set(trace[trace["kind"] == "qp_state"]["after"]) == {"INIT", "RTR", "RTS"}
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.usefixtures("before")
 def test_an_interrupt_in_mid_run_keeps_partial_results(tmp_path: Path, signal_number: signal.Signals) -> None:
     run = start(tmp_path)
@@ -245,12 +245,51 @@ def test_a_full_disk_is_said_and_breaks_the_run(tmp_path: Path) -> None:
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], check=True)
     try:
-        status, _, stderr = start(disk).end()
+        run = start(disk)
+        status, _, stderr = run.end()
+        summary, manifest = summary_of(run), json.loads((run.folder / "manifest.json").read_text())
+        analysis.load(run.folder)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
     assert status == 5
     assert "space" in stderr
     assert "Traceback" not in stderr
+    assert summary["status"] == manifest["status"] == "error"
+
+
+@pytest.mark.usefixtures("before")
+def test_an_interrupt_while_results_are_worked_out_names_what_goes_on(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    run.wait_for_traffic(0)
+    folder = run.folder
+    while not any(folder.glob("*.parquet")):
+        assert run.process.poll() is None, run.end()
+        time.sleep(0.01)
+    run.process.send_signal(signal.SIGINT)
+    status, _, stderr = run.end()
+    assert status == 130, stderr
+    assert "Traceback" not in stderr
+    assert summary_of(run)["status"] == "interrupted"
+    command = next(line for line in stderr.splitlines() if "python3 -m " in line).partition("python3 ")[2].split()
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "report.html").exists()
+    assert summary_of(run)["metrics"]["messages_completed"] > 0
+
+
+@pytest.mark.usefixtures("before")
+def test_a_delay_line_that_is_killed_breaks_the_run_and_is_named(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    run.wait_for_traffic(1.5)
+    lines = [pid for pid in run.children() if b"delay_line.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    for pid in lines:
+        os.kill(pid, signal.SIGKILL)
+    status, _, stderr = run.end()
+    if lines:  # this kernel has no netem
+        assert status == 5
+        assert "delay line: statistics: its process was ended by SIGKILL" in stderr
+        assert "Traceback" not in stderr
+        assert len(analysis.load(run.folder).packets) > 0
 
 
 @pytest.mark.usefixtures("before")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from testbed.fabric import doctor, srv6
+from testbed.fabric import doctor, limits, srv6
 from testbed.model import transport
 from testbed.model.scenario import (
     LinkSpec,
@@ -18,6 +19,7 @@ from testbed.model.scenario import (
     Scenario,
     TopologySpec,
 )
+from testbed.model.topology import build
 from tests.netns import kit
 
 pytestmark = pytest.mark.netns
@@ -85,6 +87,17 @@ def test_everything_missing_is_listed_at_once(hide: Path) -> None:
     for tool in ("ip", "tc", "mnexec"):
         (hide / tool).unlink()
     assert [item.what for item in doctor.missing(None)] == ["ip", "tc", "mnexec"]
+
+
+def test_what_is_too_large_for_the_machine_is_said_before_anything_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """512 hosts on 8,192 links, where the hard limit is 256 and 1 GiB is free. What fits is not reported."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, 256))
+    monkeypatch.setattr(limits, "available_memory", lambda: 1 << 30)
+    assert limits.missing(build(SCENARIO.topology)) == []
+    descriptors, memory = limits.missing(build(TopologySpec(8, 32, 16, 16)))
+    assert descriptors.what == "1984 file descriptors (the hard limit is 256)"
+    assert descriptors.needed_by == "topology (512 hosts, 8192 links)"
+    assert memory.what == "15925 MiB of memory (1024 MiB are available)"
 
 
 def test_without_root_that_is_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

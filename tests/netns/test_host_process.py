@@ -6,6 +6,7 @@ Functions without `test_` run inside the sandbox; their assertions come back as 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import struct
@@ -19,6 +20,7 @@ import pytest
 
 from benchmarks.host_pair import PairedHost, connect, finish, plan, start
 from benchmarks.pair_network import build, enter, inside
+from testbed.fabric.sandbox import run_in_sandbox
 from tests.support.host_plans import read_records
 from tests.support.machine import Witness
 
@@ -83,6 +85,23 @@ def test_messages_are_delivered_and_recorded(tmp_path: Path) -> None:
         assert other[(other["flags"] & 2) == 0]["bytes"].sum() == acknowledged["bytes"].sum()
         assert (records["samples"]["t_ns"] > 0).all()
         assert len(records["loop"]) > 10
+
+
+def handed_a_high_descriptor(directory: str) -> None:
+    """As a runner does that holds a descriptor for each of a thousand nodes: beyond what select can watch (FD_SETSIZE)."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    held = [os.dup(0) for _ in range(1100)]
+    hosts = pair(Path(directory))
+    assert hosts[0].channel.fileno() > max(held) > 1024
+    start(hosts)
+    time.sleep(0.5)
+    for counters in finish(hosts):
+        assert counters["messages_completed"] > 0
+    assert run_in_sandbox(lambda: 3) == 3  # its hand-shake too
+
+
+def test_a_runner_with_more_than_1024_descriptors(tmp_path: Path) -> None:
+    run_inside(handed_a_high_descriptor, tmp_path)
 
 
 def all_packets_of_a_lossy_wire(directory: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def check(folder: Path) -> None:
     _expectations(summary, page, metrics)
     _faults(summary, page, own)
     _flows(page, own)
+    _theory(page, own)
 
 
 def _expectations(summary: dict[str, object], page: Page, metrics: dict[str, float]) -> None:
@@ -72,3 +74,22 @@ def _flows(page: Page, own: Recomputed) -> None:
         assert value(printed["Mbit/s"]) == pytest.approx(placed / 1e6, rel=PRINTED)
         assert value(printed["ideal"]) == pytest.approx(ideal / 1e6, rel=PRINTED)
         assert value(printed["ratio"]) == pytest.approx(placed / ideal, rel=PRINTED)
+
+
+def _theory(page: Page, own: Recomputed) -> None:
+    """The states cover the window, and each row's rates are those of its span."""
+    ideal, equal = own.ideal().values(), own.ideal("equal_planes").values()
+    edges = sorted({own.start, own.end, *(at for steps in ideal for at in steps.edges if own.start < at < own.end)})
+    said = page.rows("Against theory")
+    assert len(said) == len(edges) - 1
+    for row, (start, end) in zip(said, pairwise(edges), strict=True):
+        seconds = (end - start) / 1e9
+        inside = own.first[(own.first["placed_ns"] >= start) & (own.first["placed_ns"] < end)]["bytes"].sum()
+        expected = {"from (s)": (start - own.t0) / 1e9, "until (s)": (end - own.t0) / 1e9, "Mbit/s": inside * 8e-6 / seconds}
+        for name, every in (("ideal", ideal), ("equal planes", equal)):
+            expected[name] = sum(steps.bytes_in(start, end) for steps in every) * 8e-6 / seconds
+        expected["ratio"] = expected["Mbit/s"] / expected["ideal"]
+        for name, found in expected.items():
+            assert value(row[name]) == pytest.approx(found, rel=PRINTED, abs=1e-4), (row, name)
+        held = [fault for fault in own.faults if fault.start <= start and (fault.end or own.end) >= end]
+        assert (row["Faults that held"] == "none") == (not held)

@@ -114,11 +114,15 @@ class Recomputed:
 
     @cached_property
     def flow_spans(self) -> dict[int, tuple[int, int]]:
-        """Start and stop of each flow by the workload of its job."""
+        """Start of each flow by the workload of its job, and when it had nothing left to send: a stop ends the posting only."""
         spans = {}
+        messages = self.tables["messages"]
         for flow, (host, peer) in self.ends.items():
             spec = next(w for w in self.scenario.workload if self._belongs(w, int(host[1:]), int(peer[1:])))
-            stop = self.end if spec.stop_ns is None else min(self.end, self.t0 + spec.stop_ns)
+            completed = messages.loc[messages["flow"] == flow, "complete_ns"]
+            stop = self.end
+            if spec.stop_ns is not None and not completed.isna().any():
+                stop = min(self.end, max(self.t0 + spec.stop_ns, int(completed.max())))
             spans[flow] = (self.t0 + spec.start_ns, stop)
         return spans
 

@@ -103,6 +103,8 @@ def _sooner(ms: int) -> Change:
         (_sooner(10), Verdict.DEGRADED, "beat propagation"),
         (_sooner(30), Verdict.INVALID, "beat propagation"),
         (_manifest("socket_drops", {"h0": 0, "h3": 1}), Verdict.INVALID, "socket buffers (h3)"),
+        (_manifest("fabric_failures", {"delay_dropped": 0, "port_helper_failures": 0}), Verdict.VALID, ""),
+        (_manifest("fabric_failures", {"delay_dropped": 1, "port_helper_failures": 0}), Verdict.INVALID, "(delay_dropped 1)"),
         (_manifest("rtt_measured", [{"plane": 1, "rtt_ns": 23_000_000}]), Verdict.DEGRADED, "plane 1"),
         (_ports(1.04), Verdict.DEGRADED, "excess of a port over its rate, over a second (h0-eth0)"),
         (_ports(1.2), Verdict.INVALID, "h0-eth0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -217,3 +218,13 @@ def test_without_faults_there_are_no_fault_metrics(tmp_path: Path) -> None:
     metrics = measure(view(read(synthetic.write(tmp_path / "calm", SMALL))))
     assert not {"recovery_ms_max", "stall_rtts_max"} & metrics.keys()
     assert metrics["goodput_ratio"] == pytest.approx(0.985, abs=0.005)
+
+
+def test_a_flow_that_stops_posting_still_sends_what_it_had_posted(tmp_path: Path) -> None:
+    """Its ideal goes on until the last of those messages is complete: goodput is never above it."""
+    run = read(synthetic.write(tmp_path / "stopped", SMALL))
+    (job,) = run.scenario.workload
+    stopped = replace(run, scenario=replace(run.scenario, workload=(replace(job, stop_ns=5 * 10**9),)))
+    ratio = measure(view(stopped))["goodput_ratio"]
+    assert ratio == pytest.approx(measure(view(run))["goodput_ratio"], rel=0.02)
+    assert ratio <= 1
