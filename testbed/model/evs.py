@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from testbed.model import flows
 from testbed.model.paths import Path, choose, paths
-from testbed.model.scenario import DenySpec, TransportSpec, WorkloadSpec
+from testbed.model.scenario import DenySpec, TransportKind, TransportSpec, WorkloadSpec
 from testbed.model.topology import Topology
 
 Span = tuple[int, int | None]  # ns after t = 0; None: to the end of the run
@@ -22,6 +22,8 @@ def given(transport: TransportSpec, seed: int, topology: Topology, source: int, 
     Seeded per ordered pair, so that adding a flow changes no other.
     """
     known = paths(topology, source, target)
+    if transport.kind is TransportKind.RC:  # equal-cost paths, of which a hash takes one
+        return known
     if transport.ev_list:
         return tuple(path for path in known if path.name in transport.ev_list)
     return choose(known, transport.evs, random.Random(f"{seed}:{source}:{target}"))

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 class TransportKind(StrEnum):
     MRC = "mrc"
+    RC = "rc"
 
 
 class Routing(StrEnum):
@@ -96,8 +97,8 @@ class TransportSpec:
     denylist: tuple[DenySpec, ...]
     policy: str  # mrc | oblivious | single_path | reps
     replacement: str  # same_plane | any
-    cc: str  # fixed
-    window_frames: int  # 0: chosen from the BDP
+    cc: str  # mrc: fixed; rc: dcqcn | none
+    window_frames: int  # 0: chosen from the BDP; rc: none
     sack_bytes: int
     probes: bool
     probe_interval_ns: int  # 0: two base round trips

@@ -1,10 +1,10 @@
 """DCQCN's reaction point (Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 5).
 
 Times are the paper's 50 and 55 us in round trips of the 8 us that its fabric and the one emulated here have, so that they
-scale with the base round trip. What a run must show is the share of a bottleneck that flows settle at, and it lasts hundreds of
-round trips where a job's flows live for hundreds of thousands: so three constants are larger than the paper's, all in favour of
-the baseline. g is 1/16 (DCTCP's) for 1/256, or alpha would never leave the value it starts with; additive and hyper increase are
-1 % and 5 % of the line rate for 0.1 % and 1 %, or a rate that was cut twice would not be back before the run ends.
+scale with the base round trip. What a run must show is the share of a bottleneck that flows settle at, and it lasts hundreds
+of round trips where a job's flows live for hundreds of thousands: so three constants are larger than the paper's, all in favour
+of the baseline. g is 1/16 (DCTCP's) for 1/256, or alpha would never leave the value it starts with; additive and hyper increase
+are 1 % and 5 % of the line rate for 0.1 % and 1 %, or a rate that was cut twice would not be back before the run ends.
 """
 
 from __future__ import annotations
