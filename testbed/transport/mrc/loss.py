@@ -75,7 +75,13 @@ class LossJudge:
             latest.proof = proof
 
     def was_late(self, packet: SentPacket, now: int) -> None:
-        """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow."""
+        """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow.
+
+        One that was written off with its port says nothing of either.
+        """
+        if packet.written_off:
+            self.reorder.count += 1
+            return
         self.reorder.spurious(now)
         packet.path.sample(now - packet.sent - self._rtt_base_ns)
 

@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from testbed.transport.mrc.ev import USABLE, EvState
+from testbed.transport.mrc.ports import FOREVER
 
 if TYPE_CHECKING:
     from testbed.transport.mrc.paths import Path, PathSet
@@ -29,8 +30,8 @@ class Policy:
         return self.paths.rotate(now, skip=False)
 
     def full_until(self) -> int:
-        """When the first port that the policy would use has room again, in ns."""
-        return min(plane.port.full_until() for plane in self.paths.planes if plane.active)
+        """When the first port that the policy would use has room again, in ns; FOREVER while none is up."""
+        return min((plane.port.full_until() for plane in self.paths.planes if plane.open and plane.active), default=FOREVER)
 
     def acknowledged(self, path: Path, *, marked: bool) -> None:
         """A packet of `path` has arrived."""
@@ -63,10 +64,11 @@ class SinglePath(Policy):
 
     def next(self, now: int) -> Path | None:
         path = self._mine()
-        return path if path.port.has_room(now) else None
+        return path if path.home.open and path.port.has_room(now) else None
 
     def full_until(self) -> int:
-        return self._mine().port.full_until()
+        path = self._mine()
+        return path.port.full_until() if path.home.open else FOREVER
 
 
 class Reps(Policy):
@@ -86,7 +88,7 @@ class Reps(Policy):
         cache = self._cache
         for _ in range(len(cache)):
             path = cache.popleft()
-            if path.state not in USABLE:
+            if path.state not in USABLE or not path.home.open:
                 continue
             if path.port.has_room(now):
                 return path

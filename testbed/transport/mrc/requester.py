@@ -248,6 +248,7 @@ class Requester:
             self._was_late(earlier, now)  # this transmission says nothing of its path
             return True
         self.losses.arrived(packet, touched)
+        path.home.confirm(path, now)
         self.paths.policy.acknowledged(path, marked=marked)
         return True
 
@@ -277,6 +278,12 @@ class Requester:
         self.lost[packet.psn] = packet
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
+
+    def plane_lost(self, plane: int, now: int) -> None:
+        """A port of `plane` went down: what is out there is sent again at once, and no EV is blamed."""
+        for packet in [packet for packet in self.outstanding.values() if packet.path.plane == plane]:
+            packet.written_off = True
+            self._requeue(packet, Fate.LOST, LossReason.PORT_DOWN, now)
 
     def refused(self, psn: int, ev: int, now: int, *, trimmed: bool) -> bool:
         """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""

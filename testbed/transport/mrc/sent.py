@@ -29,9 +29,12 @@ class Message:
 
 
 class SentPacket:
-    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost."""
+    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost.
 
-    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size")
+    `written_off`: sent again because a port died, without evidence that this transmission was lost.
+    """
+
+    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size", "written_off")
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class SentPacket:
         self.sent = sent
         self.earlier = earlier
         self.outstanding = True
+        self.written_off = False
 
 
 class Acknowledgement(NamedTuple):

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from testbed.transport.mrc.codepoints import Dscp
 from testbed.transport.mrc.ev import TRANSITIONS, Cause, EvState
 from testbed.transport.mrc.events import Fate
+from testbed.transport.mrc.planes import PLANE_TRANSITIONS, PlaneCause, PlaneState
 from tests.support.virtual import MS, Packet, Pair, Verdict
 
 HISTORIES = int(os.environ.get("HISTORIES", "250"))
@@ -23,7 +24,7 @@ HEAL_NS = 60_000 * MS
 
 
 class HostileNetwork(RuleBasedStateMachine):
-    """Two endpoints write to each other while paths die, lose, delay, duplicate, corrupt, trim and mark."""
+    """Two endpoints write to each other while ports and paths die, and packets are lost, late, doubled, corrupt and cut."""
 
     @initialize(
         seed=st.integers(0, 2**32 - 1),
@@ -54,6 +55,9 @@ class HostileNetwork(RuleBasedStateMachine):
         self.losses = 0
 
     def decide(self, packet: Packet) -> Verdict:
+        if packet.is_data:
+            planes = self.pair.qps[packet.source].peer.paths.by_plane
+            assert planes[packet.plane].state is PlaneState.OPEN, "data on a plane that is not in use"
         draw = self.rng.random
         if packet.source in self.silent or (packet.source, packet.ev) in self.dead or draw() < self.loss:
             self.losses += 1
@@ -102,10 +106,17 @@ class HostileNetwork(RuleBasedStateMachine):
     def silence(self, host: int) -> None:
         self.silent.add(host)
 
+    @rule(data=st.data(), host=st.integers(0, 1), up=st.booleans())
+    def port(self, data: st.DataObject, host: int, up: bool) -> None:
+        _, plane = data.draw(st.sampled_from(self.pair.paths))
+        self.pair.port(host, plane, up=up)
+
     @rule()
     def repair(self) -> None:
         self.dead.clear()
         self.silent.clear()
+        for host, plane in sorted(self.pair.down):
+            self.pair.port(host, plane, up=True)
 
     @invariant()
     def transitions_are_legal(self) -> None:
@@ -113,6 +124,12 @@ class HostileNetwork(RuleBasedStateMachine):
             for _, _, _, before, after, cause in log.states:
                 assert TRANSITIONS[EvState(before), Cause(cause)] == after
             log.states.clear()
+            for _, _, _, before, after, cause in log.planes:
+                assert PLANE_TRANSITIONS[PlaneState(before), PlaneCause(cause)] == after
+            log.planes.clear()
+
+    def all_open(self) -> bool:
+        return all(plane.open for qp in self.pair.qps for plane in qp.peer.paths.planes)
 
     @invariant()
     def windows_add_up(self) -> None:
@@ -133,6 +150,8 @@ class HostileNetwork(RuleBasedStateMachine):
 
         pair.run(HEAL_NS, until=done)
         assert done(), "deadlock: a healed network did not finish the transfer"
+        pair.run(40 * 2 * pair.delay_ns, until=self.all_open)  # the longest pause between updates, and a check
+        assert self.all_open(), "a plane did not come back"
         for host in (0, 1):
             assert pair.completed(host) == list(range(wanted[host]))
             immediates = pair.immediates(1 - host)
