@@ -32,6 +32,7 @@ class Log:
     def __init__(self) -> None:
         self.packets: list[tuple[int, ...]] = []
         self.arrivals: list[tuple[int, ...]] = []
+        self.ports: list[tuple[int, ...]] = []
 
     def packet(self, *row: int) -> None:
         self.packets.append(row)
@@ -41,6 +42,12 @@ class Log:
 
     def ev_state(self, *row: int) -> None:
         raise AssertionError("rc has no EV states")
+
+    def port_state(self, *row: int) -> None:
+        self.ports.append(row)
+
+    def plane_state(self, *row: int) -> None:
+        raise AssertionError("rc knows nothing of its peers' ports")
 
     def fates(self) -> Counter[int]:
         return Counter(row[7] for row in self.packets)

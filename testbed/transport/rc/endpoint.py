@@ -12,6 +12,8 @@ from testbed.transport.mrc.codepoints import ECN_CE, TCLASS_CONTROL, UDP_PORT
 from testbed.transport.mrc.events import (
     RECEIVED_CE,
     RECEIVED_DUPLICATE,
+    RECEIVED_REFUSED,
+    RECEIVED_RETRANSMISSION,
     Event,
     ImmediateReceived,
     QueuePairError,
@@ -149,6 +151,16 @@ class Endpoint:
             raise ValueError(f"QP {number} is not ready to send")
         qp.requester.post(wr_id, data, remote_address, rkey, immediate)
 
+    def port_state(self, plane: int, up: bool, now: int) -> None:
+        """A port's carrier: QPs hashed onto a port without one are hashed anew among the others, as a bond does, and go back
+        when it returns. Nobody tells the peer.
+        """
+        self._ports[plane].carrier(up, now)
+        self._recorder.port_state(now, plane, up)
+        for qp in self._qps.values():
+            alive = [path for path in qp.peer.paths if path.port.up]
+            qp.requester.path = hashed(alive or qp.peer.paths, self.config.inner, qp.peer.inner, qp.source_port)
+
     # Input
 
     def receive(self, packet: memoryview, tclass: int, now: int) -> None:
@@ -194,15 +206,17 @@ class Endpoint:
         payload = packet[start : len(packet) - 4 - (packet[wire.BTH_AT + 1] >> 4 & 3)]
         place = responder.place(psn)
         self._owing[qp.number] = qp
-        if place > 0:
-            self.counters["dropped_out_of_order"] += 1
-            responder.missed()
-            return
-        ev = ev_of(wire.read_word(packet, 0) & 0xFFFFF)
-        flags = RECEIVED_CE if marked else 0
-        if place < 0:
-            responder.ack_due = True
-            self._recorder.received(now, qp.number, psn, ev, len(payload), flags | RECEIVED_DUPLICATE, ev >> 16)
+        label = wire.read_word(packet, 0) & 0xFFFFF
+        ev = ev_of(label)
+        flags = (RECEIVED_CE if marked else 0) | (RECEIVED_RETRANSMISSION if label & wire.AGAIN else 0)
+        if place:
+            if place > 0:
+                self.counters["dropped_out_of_order"] += 1
+                responder.missed()
+            else:
+                responder.ack_due = True
+            flags |= RECEIVED_REFUSED if place > 0 else RECEIVED_DUPLICATE
+            self._recorder.received(now, qp.number, psn, ev, len(payload), flags, ev >> 16)
             return
         if opcode in wire.STARTS:
             responder.address, responder.rkey, _ = wire.read_reth(packet)
@@ -266,6 +280,8 @@ class Endpoint:
             ready_at, port = requester.ready_at(now), requester.path.port
             if ready_at > now:
                 self._wake_at(ready_at)
+            elif not port.up:
+                continue  # no port is: its return wakes the host
             elif not port.has_room(now):
                 port.wanted = True
                 self._wake_at(port.full_until() + self._patience_ns)

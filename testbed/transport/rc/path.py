@@ -8,7 +8,7 @@ from zlib import crc32
 
 from testbed.transport.mrc.codepoints import UDP_PORT
 from testbed.transport.mrc.ports import PortClock
-from testbed.transport.rc.wire import UPLINK_BITS
+from testbed.transport.rc.wire import AGAIN, UPLINK_BITS
 
 FIRST_SOURCE_PORT = 0xC000  # RoCEv2's range for entropy: the dynamic ports (annex A17)
 _UDP = 17
@@ -30,6 +30,7 @@ class Path(NamedTuple):
 
 def ev_of(label: int) -> int:
     """The EV that `Path.label` put into a flow label."""
+    label &= AGAIN - 1
     return label >> UPLINK_BITS << 16 | label & (1 << UPLINK_BITS) - 1
 
 

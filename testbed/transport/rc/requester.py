@@ -153,11 +153,12 @@ class Requester:
         if last and write.immediate is not None:
             extra += wire.word(write.immediate)
         path = self.path
+        again = psn < self._high
         buffers, inner = wire.packet(
             self._source,
             self._target,
             self._source_port,
-            path.label,
+            path.label | (wire.AGAIN if again else 0),
             opcode=opcode,
             dqp=self.remote,
             psn=psn & PSN_MASK | (wire.ACK_REQUEST if last else 0),
@@ -165,7 +166,6 @@ class Requester:
             payload=piece,
         )
         sent_ns = path.port.depart(inner, now)
-        again = psn < self._high
         self._sent[psn] = _Transmission(sent_ns, len(piece), again)
         self._next = psn + 1
         self._high = max(self._high, self._next)

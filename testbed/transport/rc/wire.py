@@ -1,7 +1,7 @@
 """RoCEv2 packets inside the outer header: inner IPv6, UDP, BTH, [RETH], [ImmDt], payload, ICRC (IBTA volume 1, 9.2; annex A17).
 
 The UDP source port is the QP's own, so that every packet of a QP hashes alike. The inner flow label says which path the hash
-gave (plane << 12 | uplink): records need it, nothing else reads it.
+gave and whether the packet is a retransmission (that << 18 | plane << 12 | uplink): records need it, nothing else reads it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ BTH_AT = icrc.IPV6_BYTES + icrc.UDP_BYTES
 BODY_AT = BTH_AT + 12
 ACK_REQUEST = 1 << 31
 UPLINK_BITS = 12
+AGAIN = 1 << 18
 _HOP_LIMIT = 64
 _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 

@@ -109,6 +109,9 @@ def test_a_lost_packet_is_named_and_everything_behind_it_is_sent_again() -> None
     assert counters["timeouts"] == 0
     assert counters["retransmissions"] == 35 - (40 - again)
     assert pair.ends[1].statistics()["dropped_out_of_order"] == again - 6
+    refused = [row for row in pair.log[1].arrivals if row[5] & 32]
+    assert len(refused) == again - 6
+    assert {row[2] - start & 0xFFFFFF for row in pair.log[1].arrivals if row[5] & 4} == set(range(5, again)), "sent again"
 
 
 def test_a_lost_tail_waits_for_the_timer() -> None:
@@ -147,7 +150,7 @@ def test_a_path_that_dies_stalls_its_qp_and_no_other() -> None:
     dead_until = pair.now + 5_000 * MS
 
     def rule(source: int, packet: bytes, now: int) -> Verdict:
-        label = int.from_bytes(packet[1:4], "big") & 0xFFFFF
+        label = int.from_bytes(packet[1:4], "big") & 0x3FFFF
         dead = source == 0 and label == pair.pairs[0][0].requester.path.label and now < dead_until
         return Verdict() if dead else Verdict(pair.delay_ns)
 
@@ -158,6 +161,36 @@ def test_a_path_that_dies_stalls_its_qp_and_no_other() -> None:
     assert not pair.run(dead_until - pair.now, lambda: 0 in pair.completed(0))
     assert pair.run(20_000 * MS, lambda: 0 in pair.completed(0))
     assert not pair.errors()
+
+
+def test_a_qp_leaves_a_port_without_carrier_and_comes_back() -> None:
+    pair = Pair(cc="none")
+    end, requester = pair.ends[0], pair.pairs[0][0].requester
+    before = requester.path
+    pair.write(0, data := noise(40 * PAYLOAD), wr_id=0)
+    pair.run(30 * MS)
+    end.port_state(before.plane, False, pair.now)
+    assert requester.path.plane != before.plane
+    dead = before.label
+    pair.rule = lambda source, packet, now: (
+        Verdict() if source == 0 and int.from_bytes(packet[1:4], "big") & 0x3FFFF == dead else Verdict(pair.delay_ns)
+    )
+    assert pair.run(3000 * MS, lambda: pair.completed(0) == [0])
+    assert pair.memory[1][: len(data)] == data
+    end.port_state(before.plane, True, pair.now)
+    assert requester.path is before
+
+
+def test_without_any_port_nothing_is_sent_and_nothing_spins() -> None:
+    pair = Pair()
+    for plane in range(4):
+        pair.ends[0].port_state(plane, False, pair.now)
+    pair.write(0, noise(PAYLOAD), wr_id=0)
+    pair.run(1000 * MS)
+    assert not pair.data_sent(0)
+    pair.ends[0].port_state(2, True, pair.now)
+    pair.flush()
+    assert pair.run(1000 * MS, lambda: pair.completed(0) == [0])
 
 
 def test_retries_end_where_they_are_limited() -> None:
@@ -300,7 +333,7 @@ def test_a_hostile_network_loses_no_byte(seed: int) -> None:
         assert [number for number in pair.immediates(1) if number % 2 == which] == numbers
         for number, data in expected[which]:
             assert pair.memory[1][number << 14 : (number << 14) + len(data)] == data
-    placed = [(row[1], row[2]) for row in pair.log[1].arrivals if not row[5] & 2]
+    placed = [(row[1], row[2]) for row in pair.log[1].arrivals if not row[5] & (2 | 32)]
     assert len(placed) == len(set(placed)), "each PSN is placed once"
     assert pair.run(60_000 * MS) is False
     assert pair.ends[0].next_timer() is None, "nothing is left to wait for"
