@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 
-.PHONY: help demo test lint setup bench bench-bringup test-cycles clean
+.PHONY: help demo test lint setup notebooks bench bench-bringup test-cycles clean
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -27,6 +27,18 @@ bench: setup ## benchmarks, ratios in one run
 
 bench-bringup: setup ## 1,024 links against stock Mininet and bare ip and tc (2 minutes); then 4,096 links
 	@$(PY) -m benchmarks.bringup && $(PY) -m benchmarks.bringup --large
+
+NOTEBOOKS := results/notebooks
+notebooks: setup ## run the notebooks on fresh short runs (2 minutes); they are then in results/notebooks
+	@$(PY) -m pip install -q -r requirements-notebooks.txt
+	@for policy in oblivious mrc; do \
+	  ./run_experiment.py quickstart --repeat 2 --no-figures --out $(NOTEBOOKS) --set transport.policy=$$policy --set expect=[] \
+	    --set measure.duration=10s --set "faults=[{at: 4s, link: 'p0t0-0:p0t1-2', action: down, for: 3s}]"; \
+	  case $$? in 0|4) ;; *) exit 1 ;; esac; done
+	@cd $(NOTEBOOKS) && for name in one_run many_runs; do \
+	  RUN=quickstart/latest STUDY=. PYTHONPATH=../.. ../../$(PY) -m jupytext --quiet --to ipynb --execute --run-path . \
+	    --output $$name.ipynb ../../analysis/notebooks/$$name.py || exit 1; done
+	@echo "$(NOTEBOOKS)/one_run.ipynb and $(NOTEBOOKS)/many_runs.ipynb"
 
 clean: ## remove caches and the virtual environment
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

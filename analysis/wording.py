@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import pandas as pd
 
 from testbed.model.jobs import collective
 from testbed.model.scenario import FaultSpec, LinkSelector, Scenario, TransportKind, WorkloadKind, WorkloadSpec
@@ -134,3 +138,22 @@ def _links(selector: LinkSelector) -> str:
     if selector.switch is not None:
         words.append(f"at {selector.switch}")
     return " ".join(words)
+
+
+def comparison(table: pd.DataFrame, doubtful: Sequence[str]) -> list[str]:
+    """The table of a comparison as lines of text, one metric after the other."""
+    width = max(len(str(group)) for group in table["group"])
+    lines = [f"  marked: {len(doubtful)} of these runs must not be used: {', '.join(doubtful)}"] if doubtful else []
+    for metric, rows in table.groupby("metric", sort=False):
+        lines.append(str(metric))
+        for row in rows.to_dict("records"):
+            text = f"  {row['group']:<{width}}  {_with_ends(row, '')}  (runs: {row['runs']})"
+            if not math.isnan(row["difference_mean"]):
+                text += f"  difference {_with_ends(row, 'difference_')}"
+            lines.append(text)
+    return lines
+
+
+def _with_ends(row: dict[Hashable, Any], prefix: str) -> str:
+    mean, low, high = (row[f"{prefix}{end}"] for end in ("mean", "low", "high"))
+    return f"{mean:.4g}" if math.isnan(low) else f"{mean:.4g} [{low:.4g}, {high:.4g}]"

@@ -124,6 +124,7 @@ def _keys_of(spec: TransportSpec) -> dict[str, Any]:
         "policy": spec.policy,
         "replacement": spec.replacement,
         "cc": spec.cc,
+        "backpressure": spec.backpressure,
         "window": spec.window_frames or "auto",
         "sack_bytes": units.format_size(spec.sack_bytes),
         "probes": spec.probes,

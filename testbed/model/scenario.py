@@ -97,7 +97,8 @@ class TransportSpec:
     denylist: tuple[DenySpec, ...]
     policy: str  # mrc | oblivious | single_path | reps
     replacement: str  # same_plane | any
-    cc: str  # mrc: fixed; rc: dcqcn | none
+    cc: str  # mrc: nscc | fixed | none; rc: dcqcn | none
+    backpressure: bool  # the responder asks for smaller windows after trims at its last hop
     window_frames: int  # 0: chosen from the BDP; rc: none
     sack_bytes: int
     probes: bool

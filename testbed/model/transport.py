@@ -19,15 +19,14 @@ KIB, MIB = 2**10, 2**20
 
 DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
 POLICIES = ("mrc", "oblivious", "single_path", "reps")
-LATER = {"backpressure": "responder back-pressure"}
 
 # Congestion control by kind, the default first.
-CONTROLS = {TransportKind.MRC: ("fixed",), TransportKind.RC: ("dcqcn", "none")}
-CONTROLS_LATER = ("nscc", "cubic", "bbr")
+CONTROLS = {TransportKind.MRC: ("nscc", "fixed", "none"), TransportKind.RC: ("dcqcn", "none")}
+CONTROLS_LATER = ("cubic", "bbr")
 # What a kind does not use.
 NOT_RC = (
     *("evs", "active_evs", "ev_list", "denylist", "policy", "replacement", "probes", "reshuffle"),
-    *("mpr", "mpr_dest", "dynamic_mpr", "max_wimm", "max_wimm_dest"),
+    *("mpr", "mpr_dest", "dynamic_mpr", "max_wimm", "max_wimm_dest", "backpressure"),
 )
 
 # Ranges and units of the published API (mrc-facts 3.1, 3.2, 3.4); the transport's QpLimits has the same.
@@ -171,6 +170,7 @@ def keys(problems: Problems) -> tuple[Key, ...]:
         Key("policy", _policy, "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
         Key("cc", fields.choice(sorted({cc for each in CONTROLS.values() for cc in each}), CONTROLS_LATER), None),
+        Key("backpressure", fields.boolean, True),
         Key("window", _window, _Window()),
         Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
         Key("probes", lambda tree, path: _probes(tree, path, problems), _Probes()),
@@ -198,7 +198,7 @@ def _denylist(tree: t.Tree, path: str, problems: Problems) -> tuple[DenySpec, ..
 
 
 def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
-    values = fields.section(tree, path, keys(problems), problems, LATER)
+    values = fields.section(tree, path, keys(problems), problems)
     window: _Window = values.pop("window")
     probes: _Probes = values.pop("probes")
     timeout: int = values.pop("timeout")

@@ -56,7 +56,10 @@ class PortConfig:
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """`window_bytes` bounds unacknowledged payload per destination; `rtt_base_ns` is the idle round trip (DESIGN 4.4)."""
+    """`window_bytes` bounds unacknowledged payload per destination; `rtt_base_ns` is the idle round trip (DESIGN 4.4).
+
+    `bdp_bytes` is what a round trip holds over all ports, in payload bytes; NSCC's steps are shares of it.
+    """
 
     host: int
     inner: bytes  # the NIC's own address, 16 bytes
@@ -69,6 +72,9 @@ class EndpointConfig:
     reshuffle: bool
     ports: tuple[PortConfig, ...]
     overhead_bytes: int  # per frame on the wire beyond the frame on the veth
+    bdp_bytes: int = 0  # 0: not known; `cc: nscc` needs it
+    cc: str = "fixed"  # a name in windows.CONTROLLERS
+    backpressure: bool = True  # as responder: ask for smaller windows when packets were trimmed at the last hop
     active_evs: int = 0  # 0: all of them; the rest of a plane's EVs are its backup
     replacement: str = "same_plane"  # or "any": of a retired EV, by one of any plane's backup
     probe_interval_ns: int = 0  # between background probes of a path; 0: two base RTTs

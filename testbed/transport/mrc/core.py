@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from testbed.transport.mrc import packets
+from testbed.transport.mrc.backpressure import BackPressure
 from testbed.transport.mrc.codepoints import TCLASS_CONTROL, Opcode
 from testbed.transport.mrc.config import EndpointConfig
 from testbed.transport.mrc.events import Event, QueuePairError, Recorder
@@ -55,6 +56,7 @@ class Core:
         self.peers: dict[bytes, Peer] = {}  # by inner address
         self.qps: dict[int, QueuePair] = {}
         self.prober = Prober(config.rtt_base_ns, config.probe_answers, recorder.decision)
+        self.backpressure = BackPressure(config.rtt_base_ns, enabled=config.backpressure)
         self.events: list[Event] = []
         self.out: list[Datagram] = []
         self.owing: dict[QueuePair, None] = {}  # QPs that owe a SACK or an ACK at the end of this batch
@@ -64,7 +66,7 @@ class Core:
     def send_sack(
         self, qp: QueuePair, responder: Responder, trigger: Trigger, now: int, *, probe_id: int | None = None
     ) -> None:
-        body = responder.sack(trigger, qp.number, qp.remote, probe_id=probe_id)
+        body = responder.sack(trigger, qp.number, qp.remote, penalty=self.backpressure.penalty(now), probe_id=probe_id)
         self.counters["sacks"] += 1
         self.send_control(qp.peer, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 

@@ -28,7 +28,7 @@ from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
 from testbed.transport.mrc.reverse import ReversePaths
 from testbed.transport.mrc.trace import Kind
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.windows import CONTROLLERS
 
 _FIRST_QP = 16
 _PROBES_REMEMBERED = 64
@@ -75,7 +75,7 @@ class Endpoint:
             on_plane=lambda now, plane, before, after, cause: self._plane_changed(index, now, plane, before, after, cause),
         )
         reverse = ReversePaths(known, self.config.rtt_base_ns)
-        core.peers[inner] = Peer(index, link, known, reverse, FixedWindow(self.config.window_bytes))
+        core.peers[inner] = Peer(index, link, known, reverse, CONTROLLERS[self.config.cc](self.config))
 
     def create_qp(self, peer_index: int) -> QueuePair:
         """A QP towards a known peer, in INIT; its number and first PSN are to be told to the other side."""

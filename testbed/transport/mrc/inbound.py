@@ -157,6 +157,8 @@ class Inbound:
         last_hop = dscp == Dscp.TRIMMED_LASTHOP
         psn = expand(bth.psn, responder.window.cack + 1)
         reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
+        if last_hop:
+            self._core.backpressure.trimmed(now)
         self._core.send_nack(qp, responder, reason, Trigger(psn, ev, timestamp), now)
         flags = RECEIVED_TRIMMED | (RECEIVED_TRIMMED_LASTHOP if last_hop else 0)
         self._core.recorder.received(now, qp.number, bth.psn, ev, 0, flags, ev >> EV_LABEL_SHIFT)
@@ -168,7 +170,7 @@ class Inbound:
         qp, _ = found
         core, requester = self._core, qp.requester
         seth = Seth.unpack(packet, BODY_OFFSET)
-        received = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size).received_bytes
+        state = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size)
         cack = expand(seth.cack_psn, requester.cack)
         if cack >= requester.next_psn:
             core.counters["dropped_bad_sack"] += 1
@@ -178,7 +180,19 @@ class Inbound:
             core.decision(now, Kind.PROBE_ANSWERED, qp.number, seth.ack_psn_offset, probe[1].ev, 0)
         ack_psn = None if seth.probe_reply else cack + seth.ack_psn_offset
         marked = seth.mark == SackMark.SKIP_ONCE
-        sack = Acknowledgement(cack, cack + seth.sack_offset, seth.bitmap, ack_psn, marked, received, seth.mpr, probe)
+        sack = Acknowledgement(
+            cack,
+            cack + seth.sack_offset,
+            seth.bitmap,
+            ack_psn,
+            marked,
+            state.received_bytes,
+            seth.mpr,
+            probe,
+            seth.entropy,
+            state.rcv_cwnd_pen,
+            state.restore_cwnd,
+        )
         requester.acknowledged(sack, now)
         self._complete(qp, now)
         if seth.mark and (path := qp.peer.paths.by_ev.get(seth.entropy)) is not None:
@@ -205,9 +219,7 @@ class Inbound:
         if neth.reason == NackReason.UNEXP_EVENT:
             core.fail(qp, "the responder met an unexpected event", now)
             return
-        trimmed = neth.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
-        psn = expand(neth.nack_psn, qp.requester.cack)
-        if not qp.requester.refused(psn, neth.entropy, now, trimmed=trimmed):
+        if not qp.requester.refused(expand(neth.nack_psn, qp.requester.cack), neth.entropy, neth.reason, now):
             return
         if neth.reason == NackReason.TRIMMED and (path := qp.peer.paths.by_ev.get(neth.entropy)) is not None:
             qp.peer.paths.trimmed(path, now)

@@ -1,8 +1,10 @@
 """When a packet counts as lost: by evidence, never by time alone (DESIGN section 6; docs/protocol.md, "Loss").
 
-Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on any path, or of a reliability
-probe. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The
-retransmission timeout is its own affair.
+Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on another path, or of a reliability
+probe. Paths of one plane end in the same last hop and queue there together. How long another plane's queue has been is known,
+but not how long it has become, so evidence across planes allows for the longest delay seen there lately, and counts for nothing
+while the last hop is known to be full. The requester tells what left and what arrived, and asks for the verdicts of each SACK;
+it alone acts on them. The retransmission timeout is its own affair.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from testbed.transport.mrc.sent import SentPacket
 from testbed.transport.mrc.timing import ReorderWindow
 
 PROBED = -1  # instead of a PSN, where the evidence is a probe
+RECENT = 8  # round trips of a plane that are remembered
 
 
 class Verdict(NamedTuple):
@@ -28,26 +31,55 @@ class Verdict(NamedTuple):
 
 
 class _Evidence:
-    """What is known of one path: packets in order of sending, and the departure time and PSN of its latest arrival."""
+    """The departure time and PSN of the latest arrival that is known, of one path, one plane or all."""
 
-    __slots__ = ("arrived", "in_flight", "proof")
+    __slots__ = ("arrived", "proof")
 
     def __init__(self) -> None:
-        self.in_flight: deque[SentPacket] = deque()
         self.arrived = -1
         self.proof = PROBED
+
+    def note(self, sent: int, proof: int) -> None:
+        if sent > self.arrived:
+            self.arrived = sent
+            self.proof = proof
+
+
+class _PathEvidence(_Evidence):
+    """One path's, and its packets in order of sending."""
+
+    __slots__ = ("in_flight",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_flight: deque[SentPacket] = deque()
+
+
+class _PlaneEvidence(_Evidence):
+    """One plane's; how much longer than the base its latest round trips took, and until when its last hop counts as full.
+
+    `full`: packets that left by then wait behind a queue which has just been seen to overflow.
+    """
+
+    __slots__ = ("full", "recent")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent: deque[int] = deque([0], RECENT)
+        self.full = -1
 
 
 class LossJudge:
     """The evidence about one QP's outstanding packets. Times are departure times in ns."""
 
-    __slots__ = ("_latest", "_paths", "_rtt_base_ns", "reorder")
+    __slots__ = ("_latest", "_paths", "_planes", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
         self.reorder = ReorderWindow(rtt_base_ns)
         self._rtt_base_ns = rtt_base_ns
         self._latest = _Evidence()  # of all paths together
-        self._paths = {path: _Evidence() for path in paths}
+        self._paths = {path: _PathEvidence() for path in paths}
+        self._planes = {path.plane: _PlaneEvidence() for path in self._paths}
 
     def sent(self, packet: SentPacket) -> None:
         """A packet has left; its `sent` is not before that of any packet sent on its path before."""
@@ -65,14 +97,19 @@ class LossJudge:
         touched.add(path)
 
     def _note(self, path: Path, sent: int, proof: int) -> None:
-        known = self._paths[path]
-        if sent > known.arrived:
-            known.arrived = sent
-            known.proof = proof
-        latest = self._latest
-        if sent > latest.arrived:
-            latest.arrived = sent
-            latest.proof = proof
+        self._paths[path].note(sent, proof)
+        self._planes[path.plane].note(sent, proof)
+        self._latest.note(sent, proof)
+
+    def sampled(self, path: Path, extra_ns: int) -> None:
+        """A round trip of `path` took `extra_ns` more than the base."""
+        path.sample(extra_ns)
+        self._planes[path.plane].recent.append(extra_ns)
+
+    def last_hop_full(self, packet: SentPacket) -> None:
+        """`packet` was trimmed at its last hop, so whatever of its plane arrives whole around then has waited long."""
+        plane = self._planes[packet.path.plane]
+        plane.full = max(plane.full, packet.sent + self._rtt_base_ns)
 
     def was_late(self, packet: SentPacket, now: int) -> None:
         """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow.
@@ -83,7 +120,7 @@ class LossJudge:
             self.reorder.count += 1
             return
         self.reorder.spurious(now)
-        packet.path.sample(now - packet.sent - self._rtt_base_ns)
+        self.sampled(packet.path, now - packet.sent - self._rtt_base_ns)
 
     def suspects(self, path: Path) -> bool:
         """Whether a packet of `path` is overdue: later ones have arrived elsewhere, though not by enough to call it lost."""
@@ -111,10 +148,18 @@ class LossJudge:
                     found.append(Verdict(packet, LossReason.LATER_SAME_PATH, known.proof))
                     packet.outstanding = False
                 queue.popleft()
-        threshold = self._latest.arrived - self.reorder.value(now)
+        window = self.reorder.value(now)
+        latest = self._latest
         for packet in outstanding.values():
-            if packet.sent > threshold:
+            if packet.sent + window > latest.arrived:
                 break
-            if packet.outstanding and packet.sent + packet.path.extra_ns <= threshold and first <= packet.psn < end:
-                found.append(Verdict(packet, reason, self._latest.proof))
+            if not packet.outstanding or not first <= packet.psn < end:
+                continue
+            path = packet.path
+            plane = self._planes[path.plane]
+            due = packet.sent + path.extra_ns + window
+            if due <= plane.arrived:
+                found.append(Verdict(packet, reason, plane.proof))
+            elif packet.sent > plane.full and max(due, packet.sent + max(plane.recent) + window) <= latest.arrived:
+                found.append(Verdict(packet, reason, latest.proof))
         return found

@@ -13,7 +13,7 @@ from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
 from testbed.transport.mrc.reverse import ReversePaths
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.window import Window
 
 
 class QpState(Enum):
@@ -44,7 +44,7 @@ class Peer:
 
     __slots__ = ("index", "inner", "link", "paths", "port_update", "qps", "reverse", "window")
 
-    def __init__(self, index: int, link: Link, paths: PathSet, reverse: ReversePaths, window: FixedWindow) -> None:
+    def __init__(self, index: int, link: Link, paths: PathSet, reverse: ReversePaths, window: Window) -> None:
         self.index = index
         self.inner = link.target
         self.link = link

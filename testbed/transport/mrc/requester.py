@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 
-from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, Opcode
+from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, NackReason, Opcode
 from testbed.transport.mrc.config import MPR_UNIT, QpLimits
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
 from testbed.transport.mrc.loss import LossJudge
@@ -19,7 +19,7 @@ from testbed.transport.mrc.receive_window import SACK_BITS
 from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket
 from testbed.transport.mrc.timing import RetransmissionTimer
 from testbed.transport.mrc.trace import Kind
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.window import Window
 
 _RECEIVED_MASK = (1 << 24) - 1
 MOST_PASSED_OVER = 4  # suspected paths in a row, before the rotation's own choice is taken after all
@@ -35,7 +35,7 @@ class Requester:
         *,
         link: Link,
         paths: PathSet,
-        window: FixedWindow,
+        window: Window,
         payload: int,
         limits: QpLimits,
         rtt_base_ns: int,
@@ -202,11 +202,12 @@ class Requester:
         outstanding = self.outstanding
         touched: set[Path] = set()
         progress = False
-        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and packet.earlier is None:
-            self._sample(packet.path, now - packet.sent)
+        delay = -1
+        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and sack.ev == packet.path.ev:
+            delay = self._sample(packet.path, now - packet.sent)
         if cack > self.cack:
             for psn in range(self.cack + 1, cack + 1):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
             self.cack = cack
         remaining = bits
         while remaining:
@@ -214,11 +215,12 @@ class Requester:
             remaining ^= low
             psn = base + low.bit_length() - 1
             if psn > cack and (psn in outstanding or psn in self.lost):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
         if probe is not None:
             sent, path = probe
             self.losses.probe_answered(path, sent, touched)
             progress = True
+        self.window.feedback(marked=marked, delay_ns=delay, penalty=sack.penalty, restore=sack.restore, now=now)
         if progress:
             self.timer.progress(now)
         if outstanding and fresh:
@@ -227,7 +229,7 @@ class Requester:
             self._await_execution(now)
         self._trace_window(now)
 
-    def _arrived(self, psn: int, marked: bool, touched: set[Path], now: int) -> bool:
+    def _arrived(self, psn: int, sack: Acknowledgement, touched: set[Path], now: int) -> bool:
         packet = self.outstanding.pop(psn, None)
         if packet is None:
             early = self.lost.pop(psn, None)
@@ -242,10 +244,14 @@ class Requester:
             self.timer.answered()
         self.window.acknowledged(packet.size)
         path = packet.path
+        caused = psn == sack.ack_psn
+        marked = caused and sack.marked
         self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
         earlier = packet.earlier
-        if earlier is not None and self.losses.reorder.too_soon(now - packet.sent):
-            self._was_late(earlier, now)  # this transmission says nothing of its path
+        if earlier is not None and not earlier.refused and not (caused and sack.ev == path.ev):
+            # Either transmission may be the one that arrived, so it says nothing of this one's path.
+            if self.losses.reorder.too_soon(now - packet.sent) or (caused and sack.ev == earlier.path.ev):
+                self._was_late(earlier, now)
             return True
         self.losses.arrived(packet, touched)
         path.home.confirm(path, now)
@@ -274,7 +280,7 @@ class Requester:
         if packet is self._asked:
             self.timer.answered()
         del self.outstanding[packet.psn]
-        self.window.lost(packet.size)
+        (self.window.trimmed if fate is Fate.TRIMMED else self.window.lost)(packet.size, now)
         self.lost[packet.psn] = packet
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
@@ -285,12 +291,16 @@ class Requester:
             packet.written_off = True
             self._requeue(packet, Fate.LOST, LossReason.PORT_DOWN, now)
 
-    def refused(self, psn: int, ev: int, now: int, *, trimmed: bool) -> bool:
+    def refused(self, psn: int, ev: int, reason: int, now: int) -> bool:
         """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""
         packet = self.outstanding.get(psn)
         if packet is None or packet.path.ev != ev:
             return False
         self.timer.progress(now)
+        packet.refused = True
+        if reason == NackReason.TRIMMED_LASTHOP:
+            self.losses.last_hop_full(packet)
+        trimmed = reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
         self._requeue(packet, Fate.TRIMMED if trimmed else Fate.REFUSED, LossReason.NONE, now)
         self._trace_window(now)
         return True
@@ -347,7 +357,7 @@ class Requester:
         """The QP is in error: forget all that was posted. What is out is recorded, its fate unknown."""
         self.flush()
         for packet in self.outstanding.values():
-            self.window.lost(packet.size)
+            self.window.lost(packet.size, 0)
         for kept in (self.outstanding, self.lost, self._holes, self._pending, self._unfinished):
             kept.clear()
 
@@ -365,11 +375,13 @@ class Requester:
             self._traced_limit = self.window.limit
             self._decide(now, Kind.WINDOW, self.cack + 1, 0, self._traced_limit)
 
-    def _sample(self, path: Path, rtt: int) -> None:
-        path.sample(rtt - self._rtt_base_ns)
+    def _sample(self, path: Path, rtt: int) -> int:
+        """Take one round trip of `path`; returns what it spent in queues, in ns."""
+        self.losses.sampled(path, rtt - self._rtt_base_ns)
         plane = path.plane
         old = self.rtt_ns[plane]
         self.rtt_ns[plane] = rtt if not old else old + (rtt - old >> 3)
+        return max(0, rtt - self._rtt_base_ns)
 
     def _record(self, packet: SentPacket, now: int, fate: Fate, reason: LossReason, marked: bool) -> None:
         self._recorder.packet(

@@ -111,8 +111,8 @@ class Responder:
         self.ack_due = False
         return Aeth(self._nak, self.messages & PSN_MASK).pack()
 
-    def sack(self, trigger: Trigger, local: int, remote: int, *, probe_id: int | None = None) -> bytes:
-        """SETH + CC_STATE for `trigger`, or in answer to a reliability probe."""
+    def sack(self, trigger: Trigger, local: int, remote: int, *, penalty: int = 0, probe_id: int | None = None) -> bytes:
+        """SETH + CC_STATE for `trigger`, or in answer to a reliability probe; `penalty` asks for a smaller window."""
         self._unsacked = 0
         self.due = None
         window = self.window
@@ -136,7 +136,7 @@ class Responder:
             bits,
             trigger.timestamp,
             window.out_of_order & 0x7FFF,
-            received,
+            penalty << 24 | received,
         )
 
     def nack(self, reason: int, trigger: Trigger, local: int, remote: int) -> bytes:

@@ -29,12 +29,25 @@ class Message:
 
 
 class SentPacket:
-    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost.
+    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` is what it repeats.
 
-    `written_off`: sent again because a port died, without evidence that this transmission was lost.
+    `refused`: a NACK said that it was not taken, so nothing else of it will arrive. `written_off`: sent again because a port
+    died, without evidence that this transmission was lost.
     """
 
-    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size", "written_off")
+    __slots__ = (
+        "earlier",
+        "message",
+        "offset",
+        "opcode",
+        "outstanding",
+        "path",
+        "psn",
+        "refused",
+        "sent",
+        "size",
+        "written_off",
+    )
 
     def __init__(
         self,
@@ -56,6 +69,7 @@ class SentPacket:
         self.sent = sent
         self.earlier = earlier
         self.outstanding = True
+        self.refused = False
         self.written_off = False
 
 
@@ -70,3 +84,6 @@ class Acknowledgement(NamedTuple):
     received: int  # CC_STATE's count, which orders SACKs
     mpr: int  # the responder's window in units of 128 PSNs; 0: unchanged
     probe: tuple[int, Path] | None  # the probe's departure time and path
+    ev: int = 0  # the path that packet came on
+    penalty: int = 0  # what the responder asks of the window, 0 to 127
+    restore: bool = False  # and whether the window before is to be restored afterwards
