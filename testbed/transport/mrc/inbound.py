@@ -35,7 +35,7 @@ from testbed.transport.mrc.paths import EV_LABEL_SHIFT
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.queue_pair import QueuePair
 from testbed.transport.mrc.responder import Responder, Trigger
-from testbed.transport.mrc.sent import Acknowledgement
+from testbed.transport.mrc.sent import Acknowledgement, echo_of
 from testbed.transport.mrc.trace import Kind
 
 _ENDS = frozenset({Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM})
@@ -189,7 +189,7 @@ class Inbound:
             state.received_bytes,
             seth.mpr,
             probe,
-            seth.entropy,
+            echo_of(seth.entropy, state.tx_timestamp),
             state.rcv_cwnd_pen,
             state.restore_cwnd,
         )
@@ -219,7 +219,8 @@ class Inbound:
         if neth.reason == NackReason.UNEXP_EVENT:
             core.fail(qp, "the responder met an unexpected event", now)
             return
-        if not qp.requester.refused(expand(neth.nack_psn, qp.requester.cack), neth.entropy, neth.reason, now):
+        psn, echo = expand(neth.nack_psn, qp.requester.cack), echo_of(neth.entropy, neth.tx_timestamp)
+        if not qp.requester.refused(psn, echo, neth.reason, now):
             return
         if neth.reason == NackReason.TRIMMED and (path := qp.peer.paths.by_ev.get(neth.entropy)) is not None:
             qp.peer.paths.trimmed(path, now)

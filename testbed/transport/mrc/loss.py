@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import NamedTuple
 
 from testbed.transport.mrc.events import LossReason
@@ -18,6 +19,8 @@ from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.sent import SentPacket
 from testbed.transport.mrc.timing import ReorderWindow
 
+Touched = dict[Path, None]  # a set in order of insertion: what is judged first must not depend on addresses in memory
+DOUBTS = 256  # retransmissions that arrived, remembered until it is known whether they were needed
 PROBED = -1  # instead of a PSN, where the evidence is a probe
 RECENT = 8  # round trips of a plane that are remembered
 
@@ -28,6 +31,14 @@ class Verdict(NamedTuple):
     packet: SentPacket
     reason: LossReason
     proof: int
+
+
+class Copy(IntEnum):
+    """Which transmission of a PSN an acknowledgement is for. UNKNOWN is evidence of nothing else (Karn's rule)."""
+
+    LAST = 0
+    EARLIER = 1
+    UNKNOWN = 2
 
 
 class _Evidence:
@@ -58,21 +69,23 @@ class _PathEvidence(_Evidence):
 class _PlaneEvidence(_Evidence):
     """One plane's; how much longer than the base its latest round trips took, and until when its last hop counts as full.
 
+    `least`: the shortest took so much more, or less: the base is the slowest plane's.
     `full`: packets that left by then wait behind a queue which has just been seen to overflow.
     """
 
-    __slots__ = ("full", "recent")
+    __slots__ = ("full", "least", "recent")
 
     def __init__(self) -> None:
         super().__init__()
         self.recent: deque[int] = deque([0], RECENT)
         self.full = -1
+        self.least = 0
 
 
 class LossJudge:
     """The evidence about one QP's outstanding packets. Times are departure times in ns."""
 
-    __slots__ = ("_latest", "_paths", "_planes", "_rtt_base_ns", "reorder")
+    __slots__ = ("_doubtful", "_latest", "_paths", "_planes", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
         self.reorder = ReorderWindow(rtt_base_ns)
@@ -80,21 +93,22 @@ class LossJudge:
         self._latest = _Evidence()  # of all paths together
         self._paths = {path: _PathEvidence() for path in paths}
         self._planes = {path.plane: _PlaneEvidence() for path in self._paths}
+        self._doubtful: dict[int, SentPacket] = {}  # by PSN: what an arrived retransmission repeats
 
     def sent(self, packet: SentPacket) -> None:
         """A packet has left; its `sent` is not before that of any packet sent on its path before."""
         self._paths[packet.path].in_flight.append(packet)
 
-    def arrived(self, packet: SentPacket, touched: set[Path]) -> None:
+    def arrived(self, packet: SentPacket, touched: Touched) -> None:
         """A transmission is known to have arrived. Its path joins `touched`: the paths one SACK has news of."""
         path = packet.path
         self._note(path, packet.sent, packet.psn)
-        touched.add(path)
+        touched[path] = None
 
-    def probe_answered(self, path: Path, sent: int, touched: set[Path]) -> None:
+    def probe_answered(self, path: Path, sent: int, touched: Touched) -> None:
         """A reliability probe that left at `sent` on `path` arrived."""
         self._note(path, sent, PROBED)
-        touched.add(path)
+        touched[path] = None
 
     def _note(self, path: Path, sent: int, proof: int) -> None:
         self._paths[path].note(sent, proof)
@@ -104,12 +118,38 @@ class LossJudge:
     def sampled(self, path: Path, extra_ns: int) -> None:
         """A round trip of `path` took `extra_ns` more than the base."""
         path.sample(extra_ns)
-        self._planes[path.plane].recent.append(extra_ns)
+        plane = self._planes[path.plane]
+        plane.recent.append(extra_ns)
+        plane.least = min(plane.least, extra_ns)
 
     def last_hop_full(self, packet: SentPacket) -> None:
         """`packet` was trimmed at its last hop, so whatever of its plane arrives whole around then has waited long."""
         plane = self._planes[packet.path.plane]
         plane.full = max(plane.full, packet.sent + self._rtt_base_ns)
+
+    def which(self, packet: SentPacket, echo: int | None, now: int) -> Copy:
+        """What has arrived of a PSN whose last transmission is `packet`. `echo` where the SACK speaks of this PSN alone."""
+        if packet.earlier is None or packet.earlier.refused or echo == packet.echo:
+            return Copy.LAST
+        least = self._rtt_base_ns + self._planes[packet.path.plane].least
+        if echo is not None or now - packet.sent < least * 9 // 10:
+            return Copy.EARLIER
+        return Copy.UNKNOWN
+
+    def doubt(self, packet: SentPacket) -> None:
+        """A retransmission is acknowledged. What it repeats may still arrive, if it was not lost but late."""
+        if packet.earlier is not None and not packet.earlier.refused:
+            self._doubtful[packet.psn] = packet.earlier
+            if len(self._doubtful) > DOUBTS:
+                del self._doubtful[next(iter(self._doubtful))]
+
+    def came_after_all(self, psn: int, echo: int) -> SentPacket | None:
+        """A duplicate of `psn` has arrived: the transmission that it proves to have been late, not lost."""
+        doubtful = self._doubtful.get(psn)
+        if doubtful is None or doubtful.echo != echo:
+            return None
+        del self._doubtful[psn]
+        return doubtful
 
     def was_late(self, packet: SentPacket, now: int) -> None:
         """A packet declared lost has arrived after all: the reorder window was too narrow, and its path is that slow.
@@ -130,7 +170,7 @@ class LossJudge:
         return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest.arrived
 
     def verdicts(
-        self, outstanding: dict[int, SentPacket], touched: set[Path], first: int, end: int, reason: LossReason, now: int
+        self, outstanding: dict[int, SentPacket], touched: Touched, first: int, end: int, reason: LossReason, now: int
     ) -> list[Verdict]:
         """The packets that a SACK proves lost. It speaks only of the PSNs from `first` to before `end`.
 
