@@ -67,6 +67,10 @@ LIMITS: tuple[Limit, ...] = (
         "a hiccup of a round trip delays one loss detection by as much: a recovery of 2 RTTs then reads as 3",
     ),
     Limit(
+        "lag_once", "longest single standstill of a host loop (worst host)", "base RTT", 3.0, 6.0,
+        "as long as the whole recovery that is asked for (3 RTTs), and twice that: one at the wrong moment is the result",
+    ),
+    Limit(
         "delay_late", "lateness of the delay line (mean over intervals)", "of the delay", 0.05, 0.20,
         "lateness is jitter that the fabric did not make; the NFQUEUE line's p99 was 0.57 ms under real-time priority",
     ),
@@ -176,14 +180,18 @@ def _machine(view: View) -> _Measures:
 
 
 def _lag(view: View) -> _Measures:
-    """The worst host's lag, in base RTTs: its mean and its worst intervals."""
+    """The worst host's lag, in base RTTs: its mean, its worst intervals, and the longest of all."""
     found: _Measures = {}
     for host in view.topology.hosts:
-        lag = floats(view.run.cpu, "lag_ms_p99")[_rows(view, host)]
-        lag = lag[~np.isnan(lag)]
+        mine = _rows(view, host)
+        lag, longest = (floats(view.run.cpu, name)[mine] for name in ("lag_ms_p99", "lag_ms_max"))
+        lag, longest = lag[~np.isnan(lag)], longest[~np.isnan(longest)]
         if not lag.size:
             continue
-        for name, value in (("lag_mean", float(np.mean(lag))), ("lag_worst", percentile(lag, WORST_SHARE))):
+        values = {"lag_mean": float(np.mean(lag)), "lag_worst": percentile(lag, WORST_SHARE)}
+        if longest.size:
+            values["lag_once"] = float(np.max(longest))
+        for name, value in values.items():
             rtts = value * 1e6 / view.rtt_base_ns
             known = found.get(name, (None, ""))[0]
             if known is None or rtts > known:

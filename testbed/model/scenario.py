@@ -95,7 +95,8 @@ class TransportSpec:
     active_evs: int  # per destination; 0: all
     ev_list: tuple[str, ...]  # names of paths, as `paths.Path.name`; empty: chosen
     denylist: tuple[DenySpec, ...]
-    policy: str  # mrc | oblivious | single_path | reps
+    policy: str  # mrc | oblivious | single_path | reps | FILE.py:Class
+    policy_text: str  # what is in that file
     replacement: str  # same_plane | any
     cc: str  # mrc: nscc | fixed | none; rc: dcqcn | none
     backpressure: bool  # the responder asks for smaller windows after trims at its last hop
@@ -113,6 +114,11 @@ class TransportSpec:
     timeout_n: int | None
     timeout_linear: int
     timeout_exponential: int  # 25: for ever
+
+    @property
+    def policy_file(self) -> str:
+        """Of a policy of one's own: its file, relative to the scenario's; empty for a policy by name."""
+        return self.policy.rpartition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from testbed.model import fields, units
+from testbed.model import fields, policy_file, units
 from testbed.model import tree as t
 from testbed.model.fields import Key, Problems, Refused
+from testbed.model.policy_file import PolicyFile
 from testbed.model.scenario import DenySpec, TransportKind, TransportSpec
 
 US, S = 10**3, 10**9
@@ -73,10 +75,14 @@ def _word_or(word: str, meaning: int, otherwise: fields.Reader) -> fields.Reader
     return read
 
 
-def _policy(tree: t.Tree, path: str) -> str:
-    if isinstance(tree, t.Scalar) and ".py:" in tree.text:
-        raise Refused("a policy of your own is not available in this version", f"available: {', '.join(POLICIES)}")
-    return str(fields.choice(POLICIES)(tree, path))
+def _policy(tree: t.Tree, path: str, folder: Path) -> str | PolicyFile:
+    """A word, or FILE.py:Class."""
+    if isinstance(tree, t.Scalar) and policy_file.is_one(tree.text):
+        return policy_file.read(tree.text, folder)
+    try:
+        return str(fields.choice(POLICIES)(tree, path))
+    except Refused as refused:
+        raise Refused(refused.message, refused.hint or "or FILE.py:Class, a policy of your own") from refused
 
 
 def _qps(tree: t.Tree, path: str) -> int:
@@ -155,8 +161,8 @@ def _ends(text: str, found: str) -> tuple[str, str]:
     return first, second
 
 
-def keys(problems: Problems) -> tuple[Key, ...]:
-    """The keys of the section; nested ones report to `problems`."""
+def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
+    """The keys of the section; nested ones report to `problems`, files are looked for in `folder`."""
     wimm = fields.integer(1, WIMM_MAX)
     mpr = fields.integer(1, MPR_MAX)
     return (
@@ -167,7 +173,7 @@ def keys(problems: Problems) -> tuple[Key, ...]:
         Key("active_evs", _word_or("all", 0, fields.integer(1, 2**16)), 0),
         Key("ev_list", lambda tree, path: _names(tree, path, problems), ()),
         Key("denylist", lambda tree, path: _denylist(tree, path, problems), ()),
-        Key("policy", _policy, "mrc"),
+        Key("policy", lambda tree, path: _policy(tree, path, folder), "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
         Key("cc", fields.choice(sorted({cc for each in CONTROLS.values() for cc in each}), CONTROLS_LATER), None),
         Key("backpressure", fields.boolean, True),
@@ -197,8 +203,10 @@ def _denylist(tree: t.Tree, path: str, problems: Problems) -> tuple[DenySpec, ..
     return tuple(found)
 
 
-def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
-    values = fields.section(tree, path, keys(problems), problems)
+def transport(tree: t.Tree, path: str, problems: Problems, folder: Path) -> TransportSpec:
+    """`folder`: where the scenario lies."""
+    values = fields.section(tree, path, keys(problems, folder), problems)
+    policy: str | PolicyFile = values.pop("policy")
     window: _Window = values.pop("window")
     probes: _Probes = values.pop("probes")
     timeout: int = values.pop("timeout")
@@ -218,6 +226,8 @@ def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
         values[f"{key}_dest"] = values[f"{key}_dest"] or values[key]
     return TransportSpec(
         **values,
+        policy=policy if isinstance(policy, str) else f"{policy.file}:{policy.name}",
+        policy_text="" if isinstance(policy, str) else policy.text,
         window_frames=window.frames or window.size // values["payload"],
         probes=probes.on,
         probe_interval_ns=probes.interval_ns,
@@ -228,7 +238,7 @@ def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
 
 def default() -> TransportSpec:
     """What an empty section gives."""
-    return transport(t.Mapping(t.Place("", 0), {}), "transport", Problems())
+    return transport(t.Mapping(t.Place("", 0), {}), "transport", Problems(), Path())
 
 
 def _is_rc(spec: TransportSpec) -> bool:

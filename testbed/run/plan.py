@@ -73,7 +73,8 @@ def _transport(scenario: Scenario) -> dict[str, Any]:
             "rtt_base_ns": timing.rtt_base_ns(scenario),
             "limits": timers,
         }
-    return {
+    own = {"policy_text": spec.policy_text} if spec.policy_text else {}
+    return own | {
         "kind": spec.kind.value,
         "payload": spec.payload,
         "policy": spec.policy,

@@ -5,6 +5,7 @@ May import the standard library and `testbed.transport` only. docs/protocol.md, 
 
 from testbed.transport.mrc.config import PortConfig
 from testbed.transport.mrc.events import Event, ImmediateReceived, QueuePairError, Recorder, WriteComplete
+from testbed.transport.mrc.policies import PolicyError
 from testbed.transport.rc.config import EndpointConfig, QpLimits
 from testbed.transport.rc.endpoint import Endpoint
 
@@ -13,6 +14,7 @@ __all__ = [
     "EndpointConfig",
     "Event",
     "ImmediateReceived",
+    "PolicyError",
     "PortConfig",
     "QpLimits",
     "QueuePairError",
