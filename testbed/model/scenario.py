@@ -30,11 +30,15 @@ class WorkloadKind(StrEnum):
 
 class FaultAction(StrEnum):
     DOWN = "down"
+    FLAP = "flap"
     BLACKHOLE = "blackhole"
     LOSS = "loss"
     CORRUPT = "corrupt"
     RATE = "rate"
     REBOOT = "reboot"
+    HANG = "hang"
+    PAUSE = "pause"
+    KILL = "kill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,9 @@ class LinkSelector:
 class FaultSpec:
     """What happens, where and when. `for_ns` None: until the end of the run. Times count from t = 0.
 
-    A fault of a whole switch names it in `switch`; `link` then selects every link of that switch.
+    A fault of a whole switch, plane or host names it; `link` then selects every link of it. It happens once, or again and
+    again from `at_ns` to `until_ns` (None: the end of the run): for a share `duty` of each `period_ns`, or `per_minute` times
+    a minute at random, each time for `for_ns` on one link of the selection.
     """
 
     action: FaultAction
@@ -170,10 +176,21 @@ class FaultSpec:
     for_ns: int | None
     link: LinkSelector
     direction: str = "both"  # both | forward | backward, seen from the first-named end
-    switch: str = ""  # reboot
+    switch: str = ""  # reboot, hang
+    plane: int | None = None  # every link of it
+    host: str = ""  # pause, kill
     ratio: float = 0.0  # loss, corrupt: share of the packets
     to_bps: int = 0  # rate: the new one
+    side: str = ""  # down, flap: lower | upper, the end that is taken down; empty: the upper one
+    until_ns: int | None = None
+    period_ns: int = 0
+    duty: float = 0.0
+    per_minute: float = 0.0
     line: int = field(default=0, compare=False)  # of the scenario file, for messages
+
+    @property
+    def repeats(self) -> bool:
+        return bool(self.period_ns or self.per_minute)
 
 
 @dataclass(frozen=True, slots=True)
