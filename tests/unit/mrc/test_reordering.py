@@ -105,3 +105,22 @@ def test_only_losses_retire_and_every_loss_does(seed: int) -> None:
         assert min(row.t_ns for row in retired if row.ev == ev) - at <= 3 * 2 * pair.delay_ns
     assert log.fates()[Fate.TRIMMED] > 20
     assert {row.cause for row in log.states} >= {Cause.MARKED, Cause.TRIMMED}
+
+
+@pytest.mark.parametrize(("late_rtts", "comes_back"), [(4, True), (12, False)])
+def test_answers_that_took_for_ever_bring_no_path_back(late_rtts: int, comes_back: bool) -> None:
+    pair = Pair()
+    slow = 1 << 16 | 2
+
+    def rule(packet: Packet) -> Verdict:
+        if packet.ev != slow or packet.source:
+            return Verdict(pair.delay_ns)
+        return Verdict(None if packet.is_data else pair.delay_ns * (1 + 2 * late_rtts))
+
+    pair.rule = rule
+    pair.write(0, random.Random(1).randbytes(400_000))
+    pair.run(60 * 2 * pair.delay_ns)
+    statistics = pair.ends[0].statistics()
+    assert statistics["evs_retired"] >= 1
+    assert statistics["ev_probe_answers"] > 3
+    assert (statistics["evs_restored"] > 0) is comes_back
