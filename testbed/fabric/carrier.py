@@ -119,14 +119,18 @@ class Carriers:
 
     def _check(self, end: Netlink, plan: NodePlan) -> None:
         """Equal to the plan, except what other faults still hold down in this node."""
+        found = self.problems(end, plan)
+        if found:
+            raise KernelError(plan.node, "restore the carrier", "; ".join(found))
+
+    def problems(self, end: Netlink, plan: NodePlan) -> list[str]:
+        """As `static.problems`, without what follows from a carrier that is down on purpose: routes lost, detours in place."""
         held: set[str] = set()
         for port, link in plan.ports:
             if link.upper.ifindex in self._dark:
                 routes, neighbour = detour(plan, port.ifindex)
                 held.update(str(item) for group in (*plan.of_device(port.ifindex), routes, [neighbour]) for item in group)
-        found = [problem for problem in static.problems(end, plan) if not any(item in problem for item in held)]
-        if found:
-            raise KernelError(plan.node, "restore the carrier", "; ".join(found))
+        return [problem for problem in static.problems(end, plan) if not any(item in problem for item in held)]
 
 
 def _far_ends(plan: NodePlan) -> list[Port]:

@@ -17,6 +17,7 @@ from testbed.errors import KernelError
 from testbed.fabric import queues
 from testbed.fabric.carrier import Carriers
 from testbed.fabric.namespaces import Namespaces
+from testbed.fabric.netlink import Netlink
 from testbed.fabric.plan import NodePlan
 from testbed.fabric.ports import Ports
 from testbed.model.scenario import FaultAction, LinkSpec
@@ -77,6 +78,10 @@ class Faults:
         self._carriers.start_switch(switch)
         self._rebooting.discard(switch)
         return time.monotonic_ns()
+
+    def static_problems(self, end: Netlink, plan: NodePlan) -> list[str]:
+        """How a node differs from its plan, beyond what the faults in force explain."""
+        return self._carriers.problems(end, plan)
 
     def _is_first(self, action: FaultAction, port: Port) -> bool:
         if self._active[action, port.ifindex] and action not in COUNTED:

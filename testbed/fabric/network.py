@@ -205,6 +205,10 @@ class Fabric:
         """As `apply_fault`; by the returned time every route, neighbour, address and rate has been read back as planned."""
         return self._in_force.undo(link, action, direction)
 
+    def static_problems(self, end: Netlink, node: plan.NodePlan) -> list[str]:
+        """How a node's routes, neighbours and addresses differ from its plan, beyond what the faults in force explain."""
+        return self._in_force.static_problems(end, node)
+
     def reboot(self, switch: str) -> int:
         """The switch goes down, empty, until `boot`. Returned as by `apply_fault`."""
         return self._in_force.reboot(switch)
