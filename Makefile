@@ -2,8 +2,10 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY := .venv/bin/python
+# The protocol's own tests, and they alone, must cover its branches (pyproject.toml says how many).
+TRANSPORT := $(wildcard tests/unit/mrc tests/unit/rc)
 
-.PHONY: help demo test lint setup bench bench-bringup test-cycles clean
+.PHONY: help demo test lint setup notebooks bench bench-bringup test-cycles test-histories clean
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -17,7 +19,11 @@ lint: setup ## ruff and mypy
 	@$(PY) -m ruff format --check . && $(PY) -m ruff check . && $(PY) -m mypy
 
 test: setup lint ## every test; under 20 minutes on 2 cores
-	@$(PY) -m pytest
+	@$(PY) -m coverage run -m pytest $(TRANSPORT) && $(PY) -m coverage report
+	@$(PY) -m pytest $(addprefix --ignore=,$(TRANSPORT))
+
+test-histories: setup ## 50,000 generated histories of the transport over a hostile network (10 minutes); HISTORIES=n for others
+	@$(PY) -m tests.histories $(or $(HISTORIES),50000)
 
 test-cycles: setup ## 200 build and tear-down cycles with 256 descriptors (a minute)
 	@ALL_CYCLES=1 $(PY) -m pytest -k build_and_tear_down tests/netns/test_pitfalls.py
@@ -27,6 +33,18 @@ bench: setup ## benchmarks, ratios in one run
 
 bench-bringup: setup ## 1,024 links against stock Mininet and bare ip and tc (2 minutes); then 4,096 links
 	@$(PY) -m benchmarks.bringup && $(PY) -m benchmarks.bringup --large
+
+NOTEBOOKS := results/notebooks
+notebooks: setup ## run the notebooks on fresh short runs (2 minutes); they are then in results/notebooks
+	@$(PY) -m pip install -q -r requirements-notebooks.txt
+	@for policy in oblivious mrc; do \
+	  ./run_experiment.py quickstart --repeat 2 --no-figures --out $(NOTEBOOKS) --set transport.policy=$$policy --set expect=[] \
+	    --set measure.duration=10s --set "faults=[{at: 4s, link: 'p0t0-0:p0t1-2', action: down, for: 3s}]"; \
+	  case $$? in 0|4) ;; *) exit 1 ;; esac; done
+	@cd $(NOTEBOOKS) && for name in one_run many_runs; do \
+	  RUN=quickstart/latest STUDY=. PYTHONPATH=../.. ../../$(PY) -m jupytext --quiet --to ipynb --execute --run-path . \
+	    --output $$name.ipynb ../../analysis/notebooks/$$name.py || exit 1; done
+	@echo "$(NOTEBOOKS)/one_run.ipynb and $(NOTEBOOKS)/many_runs.ipynb"
 
 clean: ## remove caches and the virtual environment
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""`python3 -m analysis`: look at results again. Each command has `--help`."""
+"""`python -m analysis`: look at results again. Each command has `--help`."""
 
 from __future__ import annotations
 
@@ -7,61 +7,116 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from testbed import venv
 from testbed.errors import ExitStatus, Problem, ScenarioError, TestbedError
 
-EXAMPLE = "example:\n  python3 -m analysis report results/quickstart/latest\n"
+EXAMPLES = {
+    "report": "python -m analysis report results/quickstart/latest",
+    "compare": "python -m analysis compare results/quickstart results/incast --out comparison",
+    "export": "python -m analysis export results/quickstart --out bundle --format csv",
+}
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="python3 -m analysis",
+        prog="python -m analysis",
         description="Look at the results of runs again.",
-        epilog=EXAMPLE,
+        epilog="examples:\n  " + "\n  ".join(EXAMPLES.values()) + "\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    report = commands.add_parser(
-        "report",
-        help="rewrite summary.json, figures and report.html of a results folder from its tables",
-        description="Rewrite summary.json, figures and report.html of a results folder from its tables.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    report = _command(commands, "report", "Rewrite summary.json, figures and report.html of a results folder from its tables.")
     report.add_argument(
         "run_dir", metavar="RUN_DIR", type=Path, help="results folder: results/<name>/<time>-s<seed>, or .../latest"
     )
     report.add_argument("--no-figures", action="store_true", help="leave figures out of the report; much faster")
     report.add_argument("--json", action="store_true", help="print summary.json on standard output and nothing else there")
+    compare = _command(commands, "compare", "Compare runs: means, and differences with 95 % bootstrap intervals.")
+    compare.add_argument(
+        "runs",
+        metavar="RUN",
+        type=Path,
+        nargs="+",
+        help="results folders, or folders of them; repeats of one scenario form a group",
+    )
+    compare.add_argument("--ab", action="store_true", help="two folders, whose runs pair by seed")
+    compare.add_argument("--metric", action="append", default=[], metavar="NAME", help="compare this metric (may be repeated)")
+    compare.add_argument("--allow-invalid", action="store_true", help="let runs in whose numbers must not be used; marked")
+    compare.add_argument("--out", type=Path, metavar="DIR", help="also write table.csv and figures there")
+    compare.add_argument(
+        "--json", action="store_true", help="print the table as JSON on standard output and nothing else there"
+    )
+    export = _command(commands, "export", "Write every table of runs into one CSV or Parquet bundle.")
+    export.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="results folders, or folders of them")
+    export.add_argument("--out", type=Path, metavar="DIR", required=True, help="where the bundle goes")
+    export.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     return top
 
 
+def _command(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about[0].lower() + about[1:].rstrip("."),
+        description=about,
+        epilog=f"example:\n  {EXAMPLES[name]}\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 when the report was written, whatever the run's own status; 2 for a folder that cannot be read."""
+    """Exit status: 0 when it was written, whatever the runs' own status; 2 for what cannot be read or must not be used."""
     options = parser().parse_args(arguments)
     try:
-        path = _report(options.run_dir, figures=not options.no_figures)
+        return {"report": _report, "compare": _compare, "export": _export}[options.command](options)
     except TestbedError as error:
         print(error, file=sys.stderr)
         return int(error.exit_status)
-    if options.json:
+    except OSError as error:
         print(
-            json.dumps(json.loads((options.run_dir / "summary.json").read_text(encoding="utf-8")), indent=2, ensure_ascii=False)
+            ScenarioError([Problem(str(error.filename), 0, "", f"cannot be written or read: {error.strerror}")]),
+            file=sys.stderr,
         )
+        return int(ExitStatus.BAD_INPUT)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from analysis import report  # a second of imports that `--help` does not need
+
+    path = report.write(options.run_dir, figures=not options.no_figures)
+    if options.json:
+        summary = json.loads((options.run_dir / "summary.json").read_text(encoding="utf-8"))
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
     else:
         print(path)
     return int(ExitStatus.PASSED)
 
 
-def _report(run_dir: Path, *, figures: bool) -> Path:
-    from analysis import report  # a second of imports that `--help` does not need
+def _compare(options: argparse.Namespace) -> int:
+    from analysis import wording
+    from analysis.compare import compare
 
-    try:
-        return report.write(run_dir, figures=figures)
-    except OSError as error:
-        problem = Problem(str(error.filename or run_dir), 0, "", f"cannot be written or read: {error.strerror}")
-        raise ScenarioError([problem]) from error
+    found = compare(options.runs, ab=options.ab, metrics=options.metric, allow_invalid=options.allow_invalid)
+    if options.out is not None:
+        from analysis.figures import comparison
+
+        comparison.draw(found, options.out)
+        found.table.to_csv(options.out / "table.csv", index=False)
+    if options.json:
+        print(found.table.to_json(orient="records", indent=2))
+    else:
+        print("\n".join(wording.comparison(found.table, found.doubtful)))
+    return int(ExitStatus.PASSED)
+
+
+def _export(options: argparse.Namespace) -> int:
+    from analysis.export import export
+
+    for path in export(options.runs, options.out, options.format):
+        print(path)
+    return int(ExitStatus.PASSED)
 
 
 if __name__ == "__main__":

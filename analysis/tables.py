@@ -103,20 +103,20 @@ STEPS = Table(
 )
 EVENTS = Table(
     "events",
-    "faults, EV state changes and port state changes",
+    "faults, and what hosts noted of their ports, of planes to a peer and of EVs",
     (
         Column("t_ns", _I, "when, confirmed by the kernel for faults, ns"),
         Column("planned_ns", _N, "when it was meant to happen, ns", optional=True),
-        Column("kind", _T, "fault_start | fault_end | ev_state | port_state"),
+        Column("kind", _T, "fault_start | fault_end | port_state | plane_state | ev_state"),
         Column("fault", _N, "index of the planned fault", optional=True),
         Column("where", _T, "link `lower:upper`, switch, or port", optional=True),
         Column("action", _T, "what was done", optional=True, alias="what"),
-        Column("host", _T, "host whose EV changed", optional=True),
-        Column("peer", _T, "destination of that EV", optional=True),
+        Column("host", _T, "host whose port, plane or EV changed", optional=True),
+        Column("peer", _T, "destination of that plane or EV", optional=True),
         Column("ev", _N, "entropy value", optional=True),
         Column("plane", _N, "plane, from 0", optional=True),
-        Column("before", _T, "EV or port state left", optional=True),
-        Column("after", _T, "EV or port state entered", optional=True),
+        Column("before", _T, "state left", optional=True),
+        Column("after", _T, "state entered", optional=True),
         Column("reason", _T, "why", optional=True),
     ),
 )
@@ -188,7 +188,7 @@ TRACE = Table(
             _T,
             "sent | acknowledged | marked | trimmed | lost | refused | evidence (for the loss that follows) | late "
             "(called lost, but arrived) | passed_over (a turn) | window | timeout | probe | probe_answered | ev_probe | "
-            "ev_probe_answered | nack | nack_sent | ev_state | qp_state",
+            "ev_probe_answered | nack | nack_sent | ev_state | plane_state | qp_state",
         ),
         Column(
             "psn",
@@ -197,9 +197,13 @@ TRACE = Table(
         ),
         Column("ev", _N, "entropy value; null likewise"),
         Column("plane", _N, "plane, from 0; null likewise"),
-        Column("before", _T, "EV or QP state left"),
-        Column("after", _T, "EV or QP state entered"),
-        Column("reason", _T, "of a loss as in packets, of an EV transition as in events, `retransmission` of what was sent"),
+        Column("before", _T, "state left"),
+        Column("after", _T, "state entered"),
+        Column(
+            "reason",
+            _T,
+            "of a loss as in packets, of the state of an EV or a plane as in events, `retransmission` of what was sent",
+        ),
         Column(
             "value",
             _N,

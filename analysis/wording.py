@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import pandas as pd
 
 from testbed.model.jobs import collective
-from testbed.model.scenario import FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
 from testbed.model.topology import host_name
 
 _RATES = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
@@ -107,7 +111,6 @@ def _job(spec: WorkloadSpec) -> str:
 
 
 def fault(spec: FaultSpec) -> str:
-    length = f"for {span(spec.for_ns)}" if spec.for_ns is not None else "to the end"
     way = "" if spec.direction == "both" else f", {spec.direction} only"
     amount = (
         f" of {spec.ratio * 100:g} % of the packets"
@@ -116,8 +119,27 @@ def fault(spec: FaultSpec) -> str:
         if spec.to_bps
         else ""
     )
-    place = f"switch {spec.switch}" if spec.switch else _links(spec.link)
-    return f"At {span(spec.at_ns)}: {spec.action.value}{amount} {'on' if amount else 'of'} {place} {length}{way}."
+    place = f"switch {spec.switch}" if spec.switch else f"host {spec.host}" if spec.host else _links(spec.link)
+    if spec.plane is not None:
+        place = f"plane {spec.plane}"
+    return f"{_times(spec)}: {spec.action.value}{amount} {'on' if amount else 'of'} {place}{_length(spec)}{way}."
+
+
+def _times(spec: FaultSpec) -> str:
+    if not spec.repeats:
+        return f"At {span(spec.at_ns)}"
+    until = "the end" if spec.until_ns is None else span(spec.until_ns)
+    rhythm = f"every {span(spec.period_ns)}" if spec.period_ns else f"{spec.per_minute:g} times a minute at random"
+    return f"From {span(spec.at_ns)} to {until}, {rhythm}"
+
+
+def _length(spec: FaultSpec) -> str:
+    if spec.action is FaultAction.KILL:
+        return ""
+    if spec.period_ns:
+        return f" for {span(spec.period_ns * spec.duty)}"
+    one = ", one link each time" if spec.per_minute else ""
+    return f"{one} for {span(spec.for_ns)}" if spec.for_ns is not None else " to the end"
 
 
 def _links(selector: LinkSelector) -> str:
@@ -130,3 +152,22 @@ def _links(selector: LinkSelector) -> str:
     if selector.switch is not None:
         words.append(f"at {selector.switch}")
     return " ".join(words)
+
+
+def comparison(table: pd.DataFrame, doubtful: Sequence[str]) -> list[str]:
+    """The table of a comparison as lines of text, one metric after the other."""
+    width = max(len(str(group)) for group in table["group"])
+    lines = [f"  marked: {len(doubtful)} of these runs must not be used: {', '.join(doubtful)}"] if doubtful else []
+    for metric, rows in table.groupby("metric", sort=False):
+        lines.append(str(metric))
+        for row in rows.to_dict("records"):
+            text = f"  {row['group']:<{width}}  {_with_ends(row, '')}  (runs: {row['runs']})"
+            if not math.isnan(row["difference_mean"]):
+                text += f"  difference {_with_ends(row, 'difference_')}"
+            lines.append(text)
+    return lines
+
+
+def _with_ends(row: dict[Hashable, Any], prefix: str) -> str:
+    mean, low, high = (row[f"{prefix}{end}"] for end in ("mean", "low", "high"))
+    return f"{mean:.4g}" if math.isnan(low) else f"{mean:.4g} [{low:.4g}, {high:.4g}]"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
 MTU = 4500
@@ -50,12 +50,14 @@ def build(pairs: int, planes: int, *, switched: bool = False) -> None:
     _run(["mount", "-t", "tmpfs", "tmpfs", "/run"])  # names of namespaces live in /run/netns: keep them in here
     chain = CHAIN if switched else SIDES
     lines: list[str] = []
+    # Unique at both ends, as in the fabric: the kernel may take a second to tell of a carrier where the ends' indices agree.
+    index = count(100)
     for pair in range(pairs):
         lines += [f"netns add {node}{pair}" for node in chain]
         for left, right in pairwise(chain):
             lines += [
-                f"link add {right}{plane} mtu {MTU} netns {left}{pair} "
-                f"type veth peer name {left}{plane} mtu {MTU} netns {right}{pair}"
+                f"link add {right}{plane} index {next(index)} mtu {MTU} netns {left}{pair} "
+                f"type veth peer name {left}{plane} index {next(index)} mtu {MTU} netns {right}{pair}"
                 for plane in range(planes)
             ]
     _batch([], lines)

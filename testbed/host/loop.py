@@ -1,4 +1,4 @@
-"""The loop: waits for packets, control messages and timers, and does everything that became due in one wake-up.
+"""The loop: waits for packets, carriers, control messages and timers, and does everything that became due in one wake-up.
 
 A wake-up costs more than a packet (DESIGN section 2), so each one takes all there is: a batch of arrivals, the events
 they caused, the timers that are due, and every packet that may then leave. Nothing here blocks.
@@ -12,6 +12,7 @@ import signal
 import time
 from types import FrameType
 
+from testbed.host.carrier import Carriers
 from testbed.host.control import Control
 from testbed.host.rawsocket import RawSocket
 from testbed.host.session import Phase, Session
@@ -44,9 +45,10 @@ def _noted(_number: int, _frame: FrameType | None) -> None:
 class Loop:
     """Drives one session over one raw socket."""
 
-    def __init__(self, session: Session, wire: RawSocket, control: Control, wakeup: Wakeup) -> None:
+    def __init__(self, session: Session, wire: RawSocket, carriers: Carriers, control: Control, wakeup: Wakeup) -> None:
         self._session = session
         self._wire = wire
+        self._carriers = carriers
         self._control = control
         self._wakeup = wakeup
 
@@ -57,8 +59,8 @@ class Loop:
         next_timer, on_timer, transmit, take = endpoint.next_timer, endpoint.on_timer, endpoint.transmit, endpoint.receive
         receive, send, on_events, late = self._wire.receive, self._wire.send, session.on_events, sampler.lag.add
         now_ns, wait = time.monotonic_ns, select.select
-        control_fd, wakeup_fd = control.fileno(), self._wakeup.fileno()
-        everything, outgoing = [self._wire.fileno(), control_fd, wakeup_fd], [control_fd]
+        control_fd, wakeup_fd, carrier_fd = control.fileno(), self._wakeup.fileno(), self._carriers.fileno()
+        everything, outgoing = [self._wire.fileno(), control_fd, wakeup_fd, carrier_fd], [control_fd]
         while True:
             timer = next_timer()
             deadline = session.deadline if timer is None or session.deadline < timer else timer
@@ -75,6 +77,9 @@ class Loop:
                     on_timer(now)
                 if now >= session.deadline:
                     session.on_timer(now)
+            if carrier_fd in ready:
+                for plane, up in self._carriers.changes():
+                    endpoint.port_state(plane, up, now)
             if control.waiting:
                 control.flush()
             if control_fd in ready:

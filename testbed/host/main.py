@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import suppress
 
-from testbed.host import compiled
+from testbed.host import carrier, compiled
 from testbed.host.control import ChannelClosedError, Control, ControlError
 from testbed.host.flows import FlowError
 from testbed.host.loop import EXIT_QUIT, Loop, Wakeup
@@ -61,12 +61,16 @@ def _serve(plan_file: str, control: Control, make_nic: MakeNic) -> int:
     plan = read(plan_file)
     is_compiled = compiled.use(os.environ)
     wire = RawSocket({address: plane for peer in plan.peers for _, plane, address in peer.paths})
+    try:
+        carriers = carrier.of_ports({port.interface: port.plane for port in plan.ports})
+    except OSError as error:
+        raise PlanError(f"ports {', '.join(port.interface for port in plan.ports)}: {error}") from error
     session = Session(plan, control, make_nic, time.monotonic_ns())
     session.extra_counters = wire.counters
     _settle_collector()
     session.announce(is_compiled)
     try:
-        status = Loop(session, wire, control, wakeup).run()
+        status = Loop(session, wire, carriers, control, wakeup).run()
     except BaseException:
         with suppress(RecordsError):  # when the disk is full, that is the error already on its way up
             session.close()

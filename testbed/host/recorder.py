@@ -1,6 +1,6 @@
 """What the endpoint tells about each packet: one row per event, and per flow the sums that samples and messages need.
 
-`packet`, `received` and `ev_state` are closures bound once: they run for every packet.
+Its methods are closures bound once: they run for every packet.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class Recorder:
     packet: Callable[[int, int, int, int, int, int, int, int, int, int], None]
     received: Callable[[int, int, int, int, int, int, int], None]
     ev_state: Callable[[int, int, int, int, int, int], None]
+    port_state: Callable[[int, int, int], None]
+    plane_state: Callable[[int, int, int, int, int, int], None]
     decision: Callable[[int, int, int, int, int, int], None] | None  # only where the plan asks for a trace
 
     def __init__(self, files: RecordFiles, planes: Sequence[int]) -> None:
@@ -84,6 +86,8 @@ class Recorder:
         self.arrivals: dict[int, Arrivals] = {}  # by local QP number
         self.packet = files.packets.row
         self.ev_state = files.ev_states.row
+        self.port_state = files.port_states.row
+        self.plane_state = files.plane_states.row
         self.decision = files.trace.row if files.trace is not None else None
         self.received = _received(files.received.row, self.arrivals)
 

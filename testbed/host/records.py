@@ -66,6 +66,19 @@ TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("after", "u1"),
         ("reason", "u1"),
     ),
+    "port_states": (
+        ("t_ns", "<i8"),
+        ("plane", "u1"),
+        ("up", "u1"),
+    ),
+    "plane_states": (
+        ("t_ns", "<i8"),
+        ("peer", "<u2"),
+        ("plane", "u1"),
+        ("before", "u1"),
+        ("after", "u1"),
+        ("reason", "u1"),
+    ),
     "trace": (
         ("t_ns", "<i8"),
         ("kind", "u1"),
@@ -143,12 +156,14 @@ class RecordFiles:
         self.messages = Table(directory, "messages")
         self.steps = Table(directory, "steps")
         self.ev_states = Table(directory, "ev_states")
+        self.port_states = Table(directory, "port_states")
+        self.plane_states = Table(directory, "plane_states")
         self.samples = Table(directory, "samples")
         self.loop = Table(directory, "loop")
         self.trace = Table(directory, "trace") if trace else None
         self._tables = [
             *(self.packets, self.received, self.messages, self.steps),
-            *(self.ev_states, self.samples, self.loop),
+            *(self.ev_states, self.port_states, self.plane_states, self.samples, self.loop),
         ]
         if self.trace is not None:
             self._tables.append(self.trace)

@@ -45,6 +45,11 @@ def bdp_frames(scenario: Scenario) -> float:
     return float(sum(bdp_frames_per_plane(scenario)))
 
 
+def bdp_bytes(scenario: Scenario) -> int:
+    """`bdp_frames` in payload bytes."""
+    return round(sum(bdp_frames_per_plane(scenario)) * scenario.transport.payload)
+
+
 def default_window_frames(scenario: Scenario) -> int:
     """The window per destination when the scenario leaves it open: 1.5 BDP of all planes, at least 8 frames.
 

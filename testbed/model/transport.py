@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from testbed.model import fields, units
+from testbed.model import fields, policy_file, units
 from testbed.model import tree as t
 from testbed.model.fields import Key, Problems, Refused
+from testbed.model.policy_file import PolicyFile
 from testbed.model.scenario import DenySpec, TransportKind, TransportSpec
 
 US, S = 10**3, 10**9
@@ -19,7 +21,6 @@ KIB, MIB = 2**10, 2**20
 
 DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
 POLICIES = ("mrc", "oblivious", "single_path", "reps")
-LATER = {"backpressure": "responder back-pressure"}
 
 # Ranges and units of the published API (mrc-facts 3.1, 3.2, 3.4); the transport's QpLimits has the same.
 MPR_UNIT = 128  # PSNs
@@ -65,10 +66,14 @@ def _word_or(word: str, meaning: int, otherwise: fields.Reader) -> fields.Reader
     return read
 
 
-def _policy(tree: t.Tree, path: str) -> str:
-    if isinstance(tree, t.Scalar) and ".py:" in tree.text:
-        raise Refused("a policy of your own is not available in this version", f"available: {', '.join(POLICIES)}")
-    return str(fields.choice(POLICIES)(tree, path))
+def _policy(tree: t.Tree, path: str, folder: Path) -> str | PolicyFile:
+    """A word, or FILE.py:Class."""
+    if isinstance(tree, t.Scalar) and policy_file.is_one(tree.text):
+        return policy_file.read(tree.text, folder)
+    try:
+        return str(fields.choice(POLICIES)(tree, path))
+    except Refused as refused:
+        raise Refused(refused.message, refused.hint or "or FILE.py:Class, a policy of your own") from refused
 
 
 def _qps(tree: t.Tree, path: str) -> int:
@@ -147,8 +152,8 @@ def _ends(text: str, found: str) -> tuple[str, str]:
     return first, second
 
 
-def keys(problems: Problems) -> tuple[Key, ...]:
-    """The keys of the section; nested ones report to `problems`."""
+def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
+    """The keys of the section; nested ones report to `problems`, files are looked for in `folder`."""
     wimm = fields.integer(1, WIMM_MAX)
     mpr = fields.integer(1, MPR_MAX)
     return (
@@ -159,9 +164,10 @@ def keys(problems: Problems) -> tuple[Key, ...]:
         Key("active_evs", _word_or("all", 0, fields.integer(1, 2**16)), 0),
         Key("ev_list", lambda tree, path: _names(tree, path, problems), ()),
         Key("denylist", lambda tree, path: _denylist(tree, path, problems), ()),
-        Key("policy", _policy, "mrc"),
+        Key("policy", lambda tree, path: _policy(tree, path, folder), "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
-        Key("cc", fields.choice(("fixed",), ("nscc", "none", "dcqcn", "cubic", "bbr")), "fixed"),
+        Key("cc", fields.choice(("nscc", "fixed", "none"), ("dcqcn", "cubic", "bbr")), "nscc"),
+        Key("backpressure", fields.boolean, True),
         Key("window", _window, _Window()),
         Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
         Key("probes", lambda tree, path: _probes(tree, path, problems), _Probes()),
@@ -188,8 +194,10 @@ def _denylist(tree: t.Tree, path: str, problems: Problems) -> tuple[DenySpec, ..
     return tuple(found)
 
 
-def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
-    values = fields.section(tree, path, keys(problems), problems, LATER)
+def transport(tree: t.Tree, path: str, problems: Problems, folder: Path) -> TransportSpec:
+    """`folder`: where the scenario lies."""
+    values = fields.section(tree, path, keys(problems, folder), problems)
+    policy: str | PolicyFile = values.pop("policy")
     window: _Window = values.pop("window")
     probes: _Probes = values.pop("probes")
     timeout: int = values.pop("timeout")
@@ -202,6 +210,8 @@ def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
         values[f"{key}_dest"] = values[f"{key}_dest"] or values[key]
     return TransportSpec(
         **values,
+        policy=policy if isinstance(policy, str) else f"{policy.file}:{policy.name}",
+        policy_text="" if isinstance(policy, str) else policy.text,
         window_frames=window.frames or window.size // values["payload"],
         probes=probes.on,
         probe_interval_ns=probes.interval_ns,
@@ -212,7 +222,7 @@ def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
 
 def default() -> TransportSpec:
     """What an empty section gives."""
-    return transport(t.Mapping(t.Place("", 0), {}), "transport", Problems())
+    return transport(t.Mapping(t.Place("", 0), {}), "transport", Problems(), Path())
 
 
 def _learns_nothing(spec: TransportSpec) -> bool:

@@ -62,11 +62,15 @@ def _ports(scenario: Scenario, topology: Topology, host: int) -> list[dict[str, 
 
 def _transport(scenario: Scenario) -> dict[str, Any]:
     spec = scenario.transport
-    return {
+    own = {"policy_text": spec.policy_text} if spec.policy_text else {}
+    return own | {
         "kind": spec.kind.value,
         "payload": spec.payload,
         "policy": spec.policy,
+        "cc": spec.cc,
+        "backpressure": spec.backpressure,
         "window_bytes": timing.window_bytes(scenario),
+        "bdp_bytes": timing.bdp_bytes(scenario),
         "sack_bytes": spec.sack_bytes,
         "probes": spec.probes,
         "reshuffle": spec.reshuffle,

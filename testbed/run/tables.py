@@ -24,6 +24,9 @@ from testbed.run.telemetry import COUNTERS, CPU_WHO, LEVELS
 FATES = ("unknown", "acknowledged", "trimmed", "lost", "refused")
 REASONS = ("", "later_same_path", "reorder_window", "rto", "probe", "port_down")
 EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED", "UNKNOWN")
+PORT_STATES = ("DOWN", "UP")
+PLANE_STATES = ("OPEN", "HERE_DOWN", "THERE_DOWN", "BOTH_DOWN", "CHECKING")
+PLANE_CAUSES = ("", "port_down", "port_up", "peer_down", "peer_up", "probe_answered")
 EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow")
 ROLES = ("sender", "receiver")
 OK, CORRUPT = 1, 2  # a message's verdict
@@ -150,35 +153,42 @@ def steps(source: Source) -> pd.DataFrame:
 
 
 def events(source: Source) -> pd.DataFrame:
-    """The runner's faults and every host's EV state changes, in order of time."""
+    """The runner's faults and every host's changes of its ports, planes and EVs, in order of time."""
     frames = []
     faults = _json_lines(source.live / "events.jsonl")
     if faults:
         frames.append(pd.DataFrame(faults))
-    states = source.every("ev_states")
-    if states is not None:
-        ev = states["ev"].to_numpy().astype(np.int64)
-        names = np.asarray(EV_STATES, dtype=object)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "t_ns": states["t_ns"],
-                    "kind": "ev_state",
-                    "host": states["host"],
-                    "peer": [source.topology.hosts[peer] for peer in states["peer"]],
-                    "ev": ev,
-                    "plane": ev >> PLANE_SHIFT,
-                    "before": names[states["before"].to_numpy()],
-                    "after": names[states["after"].to_numpy()],
-                    "reason": np.asarray(EV_CAUSES, dtype=object)[states["reason"].to_numpy()],
-                }
-            )
-        )
+    evs, planes, ports = (source.every(name) for name in ("ev_states", "plane_states", "port_states"))
+    if evs is not None:
+        ev = evs["ev"].to_numpy().astype(np.int64)
+        frames.append(state_rows(evs, "ev_state", source, EV_STATES, EV_CAUSES).assign(ev=ev, plane=ev >> PLANE_SHIFT))
+    if planes is not None:
+        frames.append(state_rows(planes, "plane_state", source, PLANE_STATES, PLANE_CAUSES).assign(plane=planes["plane"]))
+    if ports is not None:
+        before, after = np.asarray(PORT_STATES, dtype=object)[[1 - ports["up"], ports["up"]]]
+        rows = ports[["t_ns", "host", "plane"]]
+        frames.append(rows.assign(kind="port_state", before=before, after=after, reason="carrier"))
     if not frames:
         return pd.DataFrame()
-    merged = pd.concat(frames, ignore_index=True).sort_values("t_ns", ignore_index=True)
+    merged = pd.concat(frames, ignore_index=True).sort_values("t_ns", kind="stable", ignore_index=True)
     integers = {name: "Int64" for name in ("planned_ns", "fault", "ev", "plane") if name in merged}
     return merged.astype(integers)
+
+
+def state_rows(rows: pd.DataFrame, kind: str, source: Source, states: tuple[str, ...], causes: tuple[str, ...]) -> pd.DataFrame:
+    """Changes of state towards a peer, their codes replaced by names."""
+    names = np.asarray(states, dtype=object)
+    return pd.DataFrame(
+        {
+            "t_ns": rows["t_ns"],
+            "kind": kind,
+            "host": rows["host"],
+            "peer": [source.topology.hosts[peer] for peer in rows["peer"]],
+            "before": names[rows["before"].to_numpy()],
+            "after": names[rows["after"].to_numpy()],
+            "reason": np.asarray(causes, dtype=object)[rows["reason"].to_numpy()],
+        }
+    )
 
 
 def samples(source: Source) -> pd.DataFrame:

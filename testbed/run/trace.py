@@ -1,4 +1,4 @@
-"""The trace of a run as one table, from raw rows that are each written once: packets, EV transitions, other decisions."""
+"""The trace of a run as one table, from raw rows written once each: packets, changes of EVs and planes, other decisions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ import numpy as np
 import pandas as pd
 
 from testbed.model.paths import PLANE_SHIFT
-from testbed.run.tables import EV_CAUSES, EV_STATES, FATES, REASONS, Connection, Source, category, with_flow
+from testbed.run.tables import (
+    EV_CAUSES,
+    EV_STATES,
+    FATES,
+    PLANE_CAUSES,
+    PLANE_STATES,
+    REASONS,
+    Connection,
+    Source,
+    category,
+    state_rows,
+    with_flow,
+)
 
 # Codes of the raw records, in order; tests/unit/test_run_trace.py holds them against the transport's own.
 KINDS = (
@@ -26,11 +38,11 @@ _TEXTS = ("host", "peer", "kind", "before", "after", "reason")
 
 def trace(source: Source) -> pd.DataFrame:
     """Everything in order of time; at one moment, what was learnt and decided comes before what was sent."""
-    frames = [frame for frame in (_decisions(source), _fates(source), _transitions(source), _sent(source)) if len(frame)]
+    makers = (_decisions, _fates, _transitions, _planes, _sent)
+    frames = [frame for frame in (maker(source) for maker in makers) if len(frame)]
     if not frames:
         return pd.DataFrame()
     whole = pd.concat(frames, ignore_index=True).sort_values("t_ns", kind="stable", ignore_index=True)
-    whole["plane"] = whole["ev"].astype("Int64") // (1 << PLANE_SHIFT)
     for name in _NUMBERS:
         whole[name] = whole[name].astype("Int64")
     for name in _TEXTS:
@@ -52,6 +64,7 @@ def _decisions(source: Source) -> pd.DataFrame:
     rows["peer"] = np.where(paired, _name(source.topology.hosts, peer), rows["peer"])
     rows["qp"] = rows["qp"].astype("Int64").mask(paired)
     rows["ev"] = rows["ev"].astype("Int64").mask(rows["kind"].isin(_WITHOUT_EV))
+    rows["plane"] = rows["ev"] // (1 << PLANE_SHIFT)
     rows["value"] = rows["value"].astype("Int64").mask(rows["kind"].isin(_WITHOUT_VALUE))
     return rows
 
@@ -86,25 +99,22 @@ def _fates(source: Source) -> pd.DataFrame:
 
 
 def _story(rows: pd.DataFrame, t_ns: pd.Series[Any]) -> pd.DataFrame:
-    return rows[["host", "peer", "flow", "qp", "psn", "ev"]].assign(t_ns=t_ns)
+    return rows[["host", "peer", "flow", "qp", "psn", "ev"]].assign(t_ns=t_ns, plane=rows["ev"] // (1 << PLANE_SHIFT))
 
 
 def _transitions(source: Source) -> pd.DataFrame:
     rows = source.every("ev_states")
     if rows is None:
         return pd.DataFrame()
-    return pd.DataFrame(
-        {
-            "t_ns": rows["t_ns"],
-            "host": rows["host"],
-            "peer": _name(source.topology.hosts, rows["peer"]),
-            "kind": "ev_state",
-            "ev": rows["ev"],
-            "before": _name(EV_STATES, rows["before"]),
-            "after": _name(EV_STATES, rows["after"]),
-            "reason": _name(EV_CAUSES, rows["reason"]),
-        }
-    )
+    ev = rows["ev"].astype("Int64")
+    return state_rows(rows, "ev_state", source, EV_STATES, EV_CAUSES).assign(ev=ev, plane=ev // (1 << PLANE_SHIFT))
+
+
+def _planes(source: Source) -> pd.DataFrame:
+    rows = source.every("plane_states")
+    if rows is None:
+        return pd.DataFrame()
+    return state_rows(rows, "plane_state", source, PLANE_STATES, PLANE_CAUSES).assign(plane=rows["plane"].astype("Int64"))
 
 
 def _name(names: Sequence[str], codes: Any) -> Any:

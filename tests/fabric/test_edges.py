@@ -62,7 +62,8 @@ def test_an_incast_is_trimmed_and_not_dropped_and_every_flow_counts(tmp_path: Pa
 
 @pytest.mark.parametrize(("window", "frames"), [("12", 12), ("64KiB", 16)])
 def test_a_fixed_window_is_the_windows_size(tmp_path: Path, window: str, frames: int) -> None:
-    _, folder, _ = run(tmp_path, "incast", "--set", INCAST, "--set", f"transport.window={window}")
+    fixed = ("--set", "transport.cc=fixed", "--set", "transport.backpressure=false")
+    _, folder, _ = run(tmp_path, "incast", "--set", INCAST, *fixed, "--set", f"transport.window={window}")
     samples = analysis.load(folder).samples
     sent = samples[samples["role"] == "sender"]
     assert set(sent["window"].unique()) == {frames * 4096}

@@ -97,6 +97,7 @@ def ev_states(own: Recomputed, data: pd.DataFrame, _name: str) -> None:
     starts, width = bins(own, 2)
     events = own.tables["events"]
     changes = events[events["kind"] == "ev_state"].sort_values("t_ns", kind="stable")
+    of_planes = events[events["kind"] == "plane_state"].sort_values("t_ns", kind="stable")
     assert len(data.columns) > 1
     for label in data.columns[1:]:
         ends, _, path = label.partition(" via ")
@@ -104,10 +105,15 @@ def ev_states(own: Recomputed, data: pd.DataFrame, _name: str) -> None:
         plane, uplink = path[1:].split("t1-") if "t1-" in path else (path[1:].split("t0-")[0], "0")
         ev = int(plane) << 16 | int(uplink)
         mine = changes[(changes["host"] == host) & (changes["peer"] == peer) & (changes["ev"] == ev)]
+        of_plane = (of_planes["host"] == host) & (of_planes["peer"] == peer) & (of_planes["plane"] == int(plane))
         expected = []
         for start in starts:
             before = mine[mine["t_ns"] < start + width]
-            expected.append(before["after"].iloc[-1] if len(before) else "GOOD")
+            hidden = of_planes[of_plane & (of_planes["t_ns"] < start + width)]
+            state = hidden["after"].iloc[-1] if len(hidden) else "OPEN"
+            if state == "OPEN":
+                state = before["after"].iloc[-1] if len(before) else "GOOD"
+            expected.append("PORT_DOWN" if state.endswith("_DOWN") else state)
         assert data[label].tolist() == expected, label
 
 

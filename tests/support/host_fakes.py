@@ -132,6 +132,9 @@ class FakeEndpoint:
             header = HEADER.pack(pair.peer, pair.remote, psn, 0, rkey, remote_address + at, immediate or 0, kind)
             pair.queue.append((wr_id, header, piece, last, psn))
 
+    def port_state(self, plane: int, up: bool, now: int) -> None:
+        self.recorder.port_state(now, plane, up)
+
     def receive(self, packet: memoryview, tclass: int, now: int) -> None:
         target, qp, psn, ev, rkey, address, immediate, kind = HEADER.unpack_from(packet)
         if target != self.index:

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from testbed.transport.mrc import (
     Endpoint,
@@ -48,6 +49,10 @@ class Packet:
         return self.opcode in DATA
 
     @property
+    def plane(self) -> int:
+        return self.ev >> 16
+
+    @property
     def psn(self) -> int:
         return int.from_bytes(self.data[BTH_OFFSET + 9 : BTH_OFFSET + 12], "big")
 
@@ -83,6 +88,7 @@ class Pair:
         window_frames: int = 40,
         seed: int = 1,
         policy: str = "mrc",
+        own_policy: Callable[[Any], object] | None = None,
         payload: int = 1024,
         sack_bytes: int = 4096,
         active_evs: int = 0,
@@ -97,7 +103,8 @@ class Pair:
         self.rng = random.Random(seed)
         self.events: list[tuple[int, Event]] = []
         self.sent: Counter[int] = Counter()
-        self._queue: list[tuple[int, int, int, bytes, int]] = []
+        self.down: set[tuple[int, int]] = set()  # (host, plane) of ports without carrier
+        self._queue: list[tuple[int, int, int, int, bytes, int]] = []
         self._order = 0
         self._ev: dict[tuple[int, str], int] = {}
         self.ends = tuple(
@@ -107,6 +114,7 @@ class Pair:
                     inner=inner(host),
                     payload=payload,
                     policy=policy,
+                    own_policy=own_policy,
                     window_bytes=window_frames * payload,
                     sack_bytes=sack_bytes,
                     rtt_base_ns=2 * delay_ns,
@@ -142,6 +150,12 @@ class Pair:
         end.post_write(qp.number, wr_id, memoryview(data), region.address + offset, region.rkey, immediate, self.now)
         self.flush(source)
 
+    def port(self, host: int, plane: int, *, up: bool) -> None:
+        """A NIC port loses or gets its carrier, and its host learns of it. What arrives at a dead port is lost."""
+        (self.down.discard if up else self.down.add)((host, plane))
+        self.ends[host].port_state(plane, up, self.now)
+        self.flush(host)
+
     def flush(self, host: int) -> None:
         for datagram in self.ends[host].transmit(self.now):
             self._carry(host, datagram)
@@ -154,6 +168,8 @@ class Pair:
         self.sent[ev] += 1
         packet = Packet(source, ev, tclass, data, self.now)
         verdict = self.rule(packet)
+        if (source, packet.plane) in self.down:
+            return
         if verdict.delay_ns is None:
             return
         if verdict.mark and tclass & 3:
@@ -166,15 +182,17 @@ class Pair:
         for copy in range(verdict.copies):
             self._order += 1
             due = self.now + verdict.delay_ns + copy * MS
-            heapq.heappush(self._queue, (due, self._order, 1 - source, data, tclass))
+            heapq.heappush(self._queue, (due, self._order, 1 - source, packet.plane, data, tclass))
 
     def step(self) -> bool:
         """Let the next thing happen; False when nothing ever will."""
         timers = [(at, host) for host, end in enumerate(self.ends) if (at := end.next_timer()) is not None]
         first = min(timers, default=None)
         if self._queue and (first is None or self._queue[0][0] <= first[0]):
-            due, _, host, data, tclass = heapq.heappop(self._queue)
+            due, _, host, plane, data, tclass = heapq.heappop(self._queue)
             self.now = max(self.now, due)
+            if (host, plane) in self.down:
+                return True
             self.ends[host].receive(memoryview(data), tclass, self.now)
         elif first is not None:
             self.now = max(self.now, first[0])

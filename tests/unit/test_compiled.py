@@ -20,7 +20,7 @@ assert compiled.use({{}})
 from testbed.transport.mrc import requester
 assert requester.__file__.endswith(".so"), requester.__file__
 import pytest
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "{ROOT}/tests/unit/mrc"]))
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "{ROOT}/tests/unit/mrc", "{ROOT}/tests/unit/test_hostile.py"]))
 """
 BUILT = Path(compiled.build_for(compiled.fingerprint())).is_dir()
 

@@ -51,7 +51,7 @@ def test_defaults() -> None:
     assert (switch.trimming, switch.ecn, switch.trim_size) == (True, True, 128)
     transport = scenario.transport
     assert (transport.payload, transport.evs, transport.policy, transport.sack_bytes) == (4096, 128, "mrc", 16384)
-    assert (transport.window_frames, transport.qps, transport.active_evs, transport.cc) == (0, 1, 0, "fixed")
+    assert (transport.window_frames, transport.qps, transport.active_evs, transport.cc) == (0, 1, 0, "nscc")
     assert scenario.measure.drain_ns == 10 * 10**9 + 20 * 40_000_000
     (workload,) = scenario.workload
     assert (workload.kind, workload.hosts, workload.cross_group) == (WorkloadKind.PERMUTATION, (0, 1, 2, 3), True)

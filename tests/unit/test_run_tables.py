@@ -17,6 +17,7 @@ from testbed.run.tables import Source
 from testbed.run.telemetry import COUNTERS, CPU_FIELDS, PORT_FIELDS
 from testbed.transport.mrc import ev as mrc_ev
 from testbed.transport.mrc import events as mrc_events
+from testbed.transport.mrc import planes as mrc_planes
 
 PACKETS = [
     *(("sent_ns", "<i8"), ("fate_ns", "<i8"), ("qp", "<u4"), ("psn", "<u4"), ("ev", "<u4"), ("bytes", "<u2")),
@@ -29,6 +30,8 @@ MESSAGES = [
     *(("flow", "<u4"), ("message", "<u4"), ("role", "u1"), ("bytes", "<u4"), ("start_ns", "<i8"), ("end_ns", "<i8")),
     ("verdict", "u1"),
 ]
+PORT_STATES = [("t_ns", "<i8"), ("plane", "u1"), ("up", "u1")]
+PLANE_STATES = [("t_ns", "<i8"), ("peer", "<u2"), ("plane", "u1"), ("before", "u1"), ("after", "u1"), ("reason", "u1")]
 EV_STATES = [("t_ns", "<i8"), ("peer", "<u2"), ("ev", "<u4"), ("before", "u1"), ("after", "u1"), ("reason", "u1")]
 SAMPLES = [
     *(("t_ns", "<i8"), ("flow", "<u4"), ("plane", "u1"), ("role", "u1"), ("bytes", "<u4"), ("window", "<u4")),
@@ -88,6 +91,8 @@ def test_codes_are_those_of_the_transport() -> None:
     assert ["", *(reason.name.lower() for reason in list(mrc_events.LossReason)[1:])] == list(tables.REASONS)
     assert [state.name for state in mrc_ev.EvState] == list(tables.EV_STATES)
     assert [cause.name.lower() for cause in mrc_ev.Cause] == list(tables.EV_CAUSES[1:])
+    assert [state.name for state in mrc_planes.PlaneState] == list(tables.PLANE_STATES)
+    assert [cause.name.lower() for cause in mrc_planes.PlaneCause] == list(tables.PLANE_CAUSES[1:])
     assert mrc_events.RECEIVED_CE == tables.CE
     assert mrc_events.RECEIVED_DUPLICATE == tables.DUPLICATE
     assert mrc_events.RECEIVED_TRIMMED | mrc_events.RECEIVED_TRIMMED_LASTHOP == tables.TRIMMED
@@ -233,6 +238,21 @@ def test_events_merge_faults_and_ev_states_in_order(raw: Raw) -> None:
     assert list(frame["peer"].fillna("")) == ["h2", "", "h2"]
     assert frame["fault"].dtype == "Int64"
     assert list(frame["planned_ns"].fillna(-1)) == [-1, 499, -1]
+
+
+def test_events_have_the_changes_of_ports_and_planes(raw: Raw) -> None:
+    raw.write("h0", "port_states", PORT_STATES, [(100, 1, 0), (300, 1, 1)])
+    raw.write("h0", "plane_states", PLANE_STATES, [(100, 2, 1, 0, 1, 1), (300, 2, 1, 1, 4, 2)])
+    raw.write("h2", "plane_states", PLANE_STATES, [(200, 0, 1, 0, 2, 3)])
+    frame = tables.events(raw.source())
+    rows = frame[["t_ns", "kind", "host", "peer", "plane", "before", "after", "reason"]].fillna("").values.tolist()
+    assert sorted(rows) == [
+        [100, "plane_state", "h0", "h2", 1, "OPEN", "HERE_DOWN", "port_down"],
+        [100, "port_state", "h0", "", 1, "UP", "DOWN", "carrier"],
+        [200, "plane_state", "h2", "h0", 1, "OPEN", "THERE_DOWN", "peer_down"],
+        [300, "plane_state", "h0", "h2", 1, "HERE_DOWN", "CHECKING", "port_up"],
+        [300, "port_state", "h0", "", 1, "DOWN", "UP", "carrier"],
+    ]
 
 
 def test_ports_become_deltas_and_a_missed_sample_widens_an_interval(raw: Raw) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 MPR_UNIT = 128  # PSNs
 TIMEOUT_UNIT_NS = 1024  # timeouts are 1.024 us x 2^n
@@ -56,12 +58,15 @@ class PortConfig:
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """`window_bytes` bounds unacknowledged payload per destination; `rtt_base_ns` is the idle round trip (DESIGN 4.4)."""
+    """`window_bytes` bounds unacknowledged payload per destination; `rtt_base_ns` is the idle round trip (DESIGN 4.4).
+
+    `bdp_bytes` is what a round trip holds over all ports, in payload bytes; NSCC's steps are shares of it.
+    """
 
     host: int
     inner: bytes  # the NIC's own address, 16 bytes
     payload: int  # path MTU: payload bytes per packet
-    policy: str  # a name in policies.POLICIES
+    policy: str  # a name in policies.POLICIES, or of `own_policy`
     window_bytes: int
     sack_bytes: int  # a SACK at least every so many received bytes
     rtt_base_ns: int
@@ -69,8 +74,12 @@ class EndpointConfig:
     reshuffle: bool
     ports: tuple[PortConfig, ...]
     overhead_bytes: int  # per frame on the wire beyond the frame on the veth
+    bdp_bytes: int = 0  # 0: not known; `cc: nscc` needs it
+    cc: str = "fixed"  # a name in windows.CONTROLLERS
+    backpressure: bool = True  # as responder: ask for smaller windows when packets were trimmed at the last hop
     active_evs: int = 0  # 0: all of them; the rest of a plane's EVs are its backup
     replacement: str = "same_plane"  # or "any": of a retired EV, by one of any plane's backup
     probe_interval_ns: int = 0  # between background probes of a path; 0: two base RTTs
     probe_answers: int = 3  # in a row, that bring a path back
     limits: QpLimits = field(default_factory=QpLimits)
+    own_policy: Callable[[Any], object] | None = None  # makes a policy of one's own for each destination (docs/policies.md)

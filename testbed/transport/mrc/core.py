@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 
 from testbed.transport.mrc import packets
+from testbed.transport.mrc.backpressure import BackPressure
 from testbed.transport.mrc.codepoints import TCLASS_CONTROL, Opcode
 from testbed.transport.mrc.config import EndpointConfig
 from testbed.transport.mrc.events import Event, QueuePairError, Recorder
 from testbed.transport.mrc.memory import Memory
 from testbed.transport.mrc.packets import Datagram, control
+from testbed.transport.mrc.paths import Path
+from testbed.transport.mrc.planes import PlaneCause
 from testbed.transport.mrc.ports import PortClock
 from testbed.transport.mrc.probes import Prober
 from testbed.transport.mrc.psn import PSN_MASK
@@ -30,7 +33,9 @@ COUNTERS = (
     "marks",
     "nacks",
     "nacks_sent",
+    "port_updates",
     "reliability_probes",
+    "reverse_probes",
     "sacks",
     "timeouts",
     "transport_acks",
@@ -51,6 +56,7 @@ class Core:
         self.peers: dict[bytes, Peer] = {}  # by inner address
         self.qps: dict[int, QueuePair] = {}
         self.prober = Prober(config.rtt_base_ns, config.probe_answers, recorder.decision)
+        self.backpressure = BackPressure(config.rtt_base_ns, enabled=config.backpressure)
         self.events: list[Event] = []
         self.out: list[Datagram] = []
         self.owing: dict[QueuePair, None] = {}  # QPs that owe a SACK or an ACK at the end of this batch
@@ -60,30 +66,43 @@ class Core:
     def send_sack(
         self, qp: QueuePair, responder: Responder, trigger: Trigger, now: int, *, probe_id: int | None = None
     ) -> None:
-        body = responder.sack(trigger, qp.number, qp.remote, probe_id=probe_id)
+        body = responder.sack(trigger, qp.number, qp.remote, penalty=self.backpressure.penalty(now), probe_id=probe_id)
         self.counters["sacks"] += 1
-        self.send_control(qp.peer, trigger.ev, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
+        self.send_control(qp.peer, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 
     def send_nack(self, qp: QueuePair, responder: Responder, reason: int, trigger: Trigger, now: int) -> None:
         body = responder.nack(reason, trigger, qp.number, qp.remote)
         if self.decision is not None:
             self.decision(now, Kind.NACK_SENT, qp.number, trigger.psn & PSN_MASK, trigger.ev, reason)
         self.counters["nacks_sent"] += 1
-        self.send_control(qp.peer, trigger.ev, Opcode.NACK, qp.remote, trigger.psn & PSN_MASK, body, now)
+        self.send_control(qp.peer, Opcode.NACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 
     def send_ack(self, qp: QueuePair, responder: Responder, now: int) -> None:
         self.counters["transport_acks"] += 1
         body = responder.transport_ack()
-        self.send_control(
-            qp.peer, responder.latest_ev, Opcode.TRANSPORT_ACK, qp.remote, responder.window.cack & PSN_MASK, body, now
-        )
+        self.send_control(qp.peer, Opcode.TRANSPORT_ACK, qp.remote, responder.window.cack & PSN_MASK, body, now)
 
-    def send_control(self, peer: Peer, ev: int, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
-        """Queue a control packet, back on `ev` where that path is not known to be bad."""
-        path = peer.paths.for_control(ev)
+    def send_control(self, peer: Peer, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
+        """Queue a control packet, on the next of the ways back that are trusted."""
+        self.send_on(peer.reverse.pick(now), peer, opcode, dqp, psn, body, now)
+
+    def send_on(self, path: Path, peer: Peer, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
+        """Queue a control packet on `path`."""
         buffers, inner = control(peer.link, path, opcode, dqp, psn, body)
         path.port.depart(inner, now)
         self.out.append((path.destination, TCLASS_CONTROL, buffers))
+
+    def heard(self, peer: Peer, now: int) -> None:
+        """Something that will be answered came from `peer`: keep the way back to it proven."""
+        if self.config.probes and peer.reverse.next_refresh <= now and (path := peer.reverse.refresh(now)) is not None:
+            self.counters["reverse_probes"] += 1
+            self.out.append(self.prober.reverse(peer.index, peer.paths, path, peer.link, now))
+
+    def port_event(self, peer: Peer, plane: int, cause: PlaneCause, now: int) -> None:
+        """A port of `plane` changed, here or at `peer`. When the plane leaves use, what is in flight there is sent again."""
+        if peer.paths.port_event(plane, cause, now):
+            for qp in peer.qps:
+                qp.requester.plane_lost(plane, now)
 
     def move(self, qp: QueuePair, state: QpState, now: int) -> None:
         """Take a QP to another state. Raises QpStateError where the table has no such step."""

@@ -6,16 +6,26 @@
 from __future__ import annotations
 
 from testbed.transport.mrc.ev import TRANSITIONS
+from testbed.transport.mrc.planes import PLANE_TRANSITIONS
 from testbed.transport.mrc.queue_pair import QP_TRANSITIONS, QpState
 
 
 def ev_states() -> str:
     """The life of an EV, each arrow with its causes."""
+    return _diagram("GOOD", [(before.name, cause.name, after.name) for (before, cause), after in TRANSITIONS.items()])
+
+
+def plane_states() -> str:
+    """The life of a plane towards one destination, each arrow with its causes."""
+    return _diagram("OPEN", [(before.name, cause.name, after.name) for (before, cause), after in PLANE_TRANSITIONS.items()])
+
+
+def _diagram(first: str, table: list[tuple[str, str, str]]) -> str:
     arrows: dict[tuple[str, str], list[str]] = {}
-    for (before, cause), after in TRANSITIONS.items():
-        arrows.setdefault((before.name, after.name), []).append(cause.name.lower().replace("_", " "))
+    for before, cause, after in table:
+        arrows.setdefault((before, after), []).append(cause.lower().replace("_", " "))
     lines = [f"    {before} --> {after}: {', '.join(causes)}" for (before, after), causes in arrows.items()]
-    return "\n".join(["stateDiagram-v2", "    [*] --> GOOD", *lines])
+    return "\n".join(["stateDiagram-v2", f"    [*] --> {first}", *lines])
 
 
 def qp_states() -> str:
@@ -32,4 +42,4 @@ def qp_states() -> str:
 
 
 if __name__ == "__main__":
-    print(f"{ev_states()}\n\n{qp_states()}")
+    print(f"{ev_states()}\n\n{plane_states()}\n\n{qp_states()}")

@@ -16,15 +16,19 @@ from testbed.transport.mrc.events import Event, Recorder
 from testbed.transport.mrc.headers import Peth
 from testbed.transport.mrc.inbound import Inbound
 from testbed.transport.mrc.memory import MemoryRegion
+from testbed.transport.mrc.nic_ports import NicPorts
 from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
+from testbed.transport.mrc.planes import PlaneCause, PlaneState
+from testbed.transport.mrc.ports import FOREVER
 from testbed.transport.mrc.probes import INTERVAL_RTTS
 from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
 from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
+from testbed.transport.mrc.reverse import ReversePaths
 from testbed.transport.mrc.trace import Kind
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.windows import CONTROLLERS
 
 _FIRST_QP = 16
 _PROBES_REMEMBERED = 64
@@ -42,7 +46,8 @@ class Endpoint:
         # it is rarely needed and then fills several ports, long before one runs dry.
         self._patience_ns = min(port.frame_ns for port in self._core.ports.values()) * 2 // 5
         self._next_probe_id = 0
-        self.receive = Inbound(self._core).receive
+        self._ports = NicPorts(self._core)
+        self.receive = Inbound(self._core, self._ports).receive
 
     @property
     def counters(self) -> dict[str, int]:
@@ -61,14 +66,17 @@ class Endpoint:
         known = PathSet(
             [Path(ev, plane, address, core.ports[plane]) for ev, plane, address in paths],
             policy=self.config.policy,
+            own_policy=self.config.own_policy,
             active_evs=self.config.active_evs,
             replacement=self.config.replacement,
             reshuffle=self.config.reshuffle,
             probe_interval_ns=self.config.probe_interval_ns or INTERVAL_RTTS * self.config.rtt_base_ns,
             rng=core.rng,
             on_state=lambda now, path, before, after, cause: self._state_changed(index, now, path, before, after, cause),
+            on_plane=lambda now, plane, before, after, cause: self._plane_changed(index, now, plane, before, after, cause),
         )
-        core.peers[inner] = Peer(index, link, known, FixedWindow(self.config.window_bytes))
+        reverse = ReversePaths(known, self.config.rtt_base_ns)
+        core.peers[inner] = Peer(index, link, known, reverse, CONTROLLERS[self.config.cc](self.config))
 
     def create_qp(self, peer_index: int) -> QueuePair:
         """A QP towards a known peer, in INIT; its number and first PSN are to be told to the other side."""
@@ -140,6 +148,14 @@ class Endpoint:
         paths = self._peer(peer_index).paths
         paths.allow(paths.by_ev[ev], now)
 
+    def port_state(self, plane: int, up: bool, now: int) -> None:
+        """The port of `plane` got or lost its carrier: the plane leaves use at once, or comes back, and peers are told.
+
+        Call `transmit` afterwards. Saying again what is known does nothing.
+        """
+        self._ports.changed(plane, up, now)
+        self._ports.due(now)
+
     # Output and time
 
     def transmit(self, now: int) -> list[Datagram]:
@@ -167,7 +183,9 @@ class Endpoint:
                 if paths.full_until <= now:
                     paths.full_until = paths.policy.full_until()
                     for port in core.ports.values():
-                        port.wanted = port.free_at > now
+                        port.wanted = port.up and port.free_at > now
+                if paths.full_until >= FOREVER:  # no plane is in use: a port's return or a peer's word will wake it
+                    continue
                 wake = paths.full_until + self._patience_ns
                 if self._port_wake is None or wake < self._port_wake:
                     self._port_wake = wake
@@ -186,12 +204,14 @@ class Endpoint:
             deadline = qp.requester.deadline()
             if deadline is not None and (first is None or deadline < first):
                 first = deadline
-        if self.config.probes:
-            for peer in self._core.peers.values():
-                for path in peer.paths.bad:
-                    if first is None or path.next_probe < first:
-                        first = path.next_probe
-        return first
+        core = self._core
+        for peer in core.peers.values():
+            if peer.paths.bad or peer.paths.checking:
+                due = core.prober.next_at(peer.paths, background=self.config.probes)
+                if due is not None and (first is None or due < first):
+                    first = due
+        due = self._ports.next_at()
+        return due if due is not None and (first is None or due < first) else first
 
     def on_timer(self, now: int) -> None:
         """Act on what is due; call `transmit` afterwards."""
@@ -208,10 +228,10 @@ class Endpoint:
                     continue
             if requester.timer.probe_due(now):
                 self._send_reliability_probe(qp, now)
-        if self.config.probes:
-            for peer in core.peers.values():
-                if peer.paths.bad:
-                    core.out.extend(core.prober.due(peer.index, peer.paths, peer.link, now))
+        for peer in core.peers.values():
+            if peer.paths.bad or peer.paths.checking:
+                core.out.extend(core.prober.due(peer.index, peer.paths, peer.link, now, background=self.config.probes))
+        self._ports.due(now)
 
     def events(self) -> list[Event]:
         """What has completed since the last call."""
@@ -276,3 +296,6 @@ class Endpoint:
 
     def _state_changed(self, peer: int, now: int, path: Path, before: EvState, after: EvState, cause: Cause) -> None:
         self._core.recorder.ev_state(now, peer, path.ev, before, after, cause)
+
+    def _plane_changed(self, peer: int, now: int, plane: int, before: PlaneState, after: PlaneState, cause: PlaneCause) -> None:
+        self._core.recorder.plane_state(now, peer, plane, before, after, cause)

@@ -65,7 +65,7 @@ Decide = Callable[[int, int, int, int, int, int], None]  # t_ns, trace.Kind, QP,
 
 
 class Recorder(Protocol):
-    """Takes one row per transmission, per arrival and per EV transition. Times in ns, sizes in payload bytes.
+    """Takes one row per transmission, arrival, and change of a port, a plane or an EV. Times in ns, sizes in payload bytes.
 
     `decision` takes what else a trace holds (trace.py); None while nobody wants one.
     """
@@ -88,5 +88,9 @@ class Recorder(Protocol):
     ) -> None: ...
 
     def received(self, placed_ns: int, qp: int, psn: int, ev: int, size: int, flags: int, plane: int) -> None: ...
+
+    def port_state(self, t_ns: int, plane: int, up: int) -> None: ...
+
+    def plane_state(self, t_ns: int, peer: int, plane: int, before: int, after: int, reason: int) -> None: ...
 
     def ev_state(self, t_ns: int, peer: int, ev: int, before: int, after: int, reason: int) -> None: ...

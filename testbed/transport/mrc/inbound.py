@@ -29,12 +29,13 @@ from testbed.transport.mrc.events import (
     WriteComplete,
 )
 from testbed.transport.mrc.headers import Aeth, Bth, CcState, Eeth, Erth, Neth, Peth, Seth
+from testbed.transport.mrc.nic_ports import NicPorts
 from testbed.transport.mrc.packets import BODY_OFFSET, BTH_OFFSET, Checker
 from testbed.transport.mrc.paths import EV_LABEL_SHIFT
 from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.queue_pair import QueuePair
 from testbed.transport.mrc.responder import Responder, Trigger
-from testbed.transport.mrc.sent import Acknowledgement
+from testbed.transport.mrc.sent import Acknowledgement, echo_of
 from testbed.transport.mrc.trace import Kind
 
 _ENDS = frozenset({Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM})
@@ -42,6 +43,7 @@ _WRITES = _ENDS | {Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE}
 _SHORTEST = BODY_OFFSET + 4
 _WORD = struct.Struct(">I")
 _DATA = struct.Struct(">BBHIIHHHHQII")  # BTH, METH, TSETH, RETH
+_ID_MASK = 0xFFFF  # of endpoint messages, in the BTH's PSN
 _AT_ONCE = packets.ACK_REQUEST | packets.RETRANSMISSION
 
 Handler = Callable[[memoryview, int, int], None]
@@ -50,8 +52,9 @@ Handler = Callable[[memoryview, int, int], None]
 class Inbound:
     """Parses, checks and hands on."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, ports: NicPorts) -> None:
         self._core = core
+        self._ports = ports
         self._checker = Checker()
         self._handlers: dict[int, Handler] = {
             Opcode.SACK: self._sack,
@@ -139,6 +142,8 @@ class Inbound:
             core.send_sack(qp, responder, Trigger(psn, ev, timestamp, SackMark.SKIP_ONCE), now)
         if responder.due is not None or responder.ack_due:
             core.owing[qp] = None
+        if qp.peer.reverse.next_refresh <= now:
+            core.heard(qp.peer, now)
         core.recorder.received(now, qp.number, psn & PSN_MASK, ev, size, seen, ev >> EV_LABEL_SHIFT)
 
     def _trimmed(self, packet: memoryview, ev: int, dscp: int, now: int) -> None:
@@ -152,6 +157,8 @@ class Inbound:
         last_hop = dscp == Dscp.TRIMMED_LASTHOP
         psn = expand(bth.psn, responder.window.cack + 1)
         reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
+        if last_hop:
+            self._core.backpressure.trimmed(now)
         self._core.send_nack(qp, responder, reason, Trigger(psn, ev, timestamp), now)
         flags = RECEIVED_TRIMMED | (RECEIVED_TRIMMED_LASTHOP if last_hop else 0)
         self._core.recorder.received(now, qp.number, bth.psn, ev, 0, flags, ev >> EV_LABEL_SHIFT)
@@ -163,7 +170,7 @@ class Inbound:
         qp, _ = found
         core, requester = self._core, qp.requester
         seth = Seth.unpack(packet, BODY_OFFSET)
-        received = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size).received_bytes
+        state = CcState.unpack(packet, BODY_OFFSET + Seth.FORMAT.size)
         cack = expand(seth.cack_psn, requester.cack)
         if cack >= requester.next_psn:
             core.counters["dropped_bad_sack"] += 1
@@ -173,7 +180,19 @@ class Inbound:
             core.decision(now, Kind.PROBE_ANSWERED, qp.number, seth.ack_psn_offset, probe[1].ev, 0)
         ack_psn = None if seth.probe_reply else cack + seth.ack_psn_offset
         marked = seth.mark == SackMark.SKIP_ONCE
-        sack = Acknowledgement(cack, cack + seth.sack_offset, seth.bitmap, ack_psn, marked, received, seth.mpr, probe)
+        sack = Acknowledgement(
+            cack,
+            cack + seth.sack_offset,
+            seth.bitmap,
+            ack_psn,
+            marked,
+            state.received_bytes,
+            seth.mpr,
+            probe,
+            echo_of(seth.entropy, state.tx_timestamp),
+            state.rcv_cwnd_pen,
+            state.restore_cwnd,
+        )
         requester.acknowledged(sack, now)
         self._complete(qp, now)
         if seth.mark and (path := qp.peer.paths.by_ev.get(seth.entropy)) is not None:
@@ -200,9 +219,8 @@ class Inbound:
         if neth.reason == NackReason.UNEXP_EVENT:
             core.fail(qp, "the responder met an unexpected event", now)
             return
-        trimmed = neth.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
-        psn = expand(neth.nack_psn, qp.requester.cack)
-        if not qp.requester.refused(psn, neth.entropy, now, trimmed=trimmed):
+        psn, echo = expand(neth.nack_psn, qp.requester.cack), echo_of(neth.entropy, neth.tx_timestamp)
+        if not qp.requester.refused(psn, echo, neth.reason, now):
             return
         if neth.reason == NackReason.TRIMMED and (path := qp.peer.paths.by_ev.get(neth.entropy)) is not None:
             qp.peer.paths.trimmed(path, now)
@@ -226,21 +244,28 @@ class Inbound:
             return
         qp, responder = found
         peth = Peth.unpack(packet, BODY_OFFSET)
-        responder.latest_ev = ev
+        self._core.heard(qp.peer, now)
         trigger = Trigger(responder.window.cack, ev, peth.tx_timestamp)
         self._core.send_sack(qp, responder, trigger, now, probe_id=peth.probe_id)
         if responder.messages:
             self._core.send_ack(qp, responder, now)  # the one sent before may have been lost
 
-    def _endpoint_request(self, packet: memoryview, ev: int, now: int) -> None:
+    def _endpoint_request(self, packet: memoryview, _ev: int, now: int) -> None:
         peer = self._core.peers.get(bytes(packet[8:24]))
         erth = Erth.unpack(packet, BODY_OFFSET)
-        if peer is None or erth.op != EndpointOp.EV_PROBE:
+        number = Bth.unpack(packet, BTH_OFFSET).psn & _ID_MASK
+        if peer is not None and erth.op == EndpointOp.EV_PROBE:
+            body = Eeth(EndpointOp.EV_PROBE, erth.tx_timestamp).pack()
+            self._core.send_control(peer, Opcode.ENDPOINT_RESPONSE, ENDPOINT_QP, number, body, now)
+        elif peer is not None and erth.op == EndpointOp.PORT_STATUS:
+            if self._ports.heard(peer, number, erth.port_status_mask, now):
+                self._ports.answer(peer, number, erth.tx_timestamp, now)
+        else:
             self._core.counters["dropped_endpoint_request"] += 1
-            return
-        probe_id = Bth.unpack(packet, BTH_OFFSET).psn
-        body = Eeth(EndpointOp.EV_PROBE, erth.tx_timestamp).pack()
-        self._core.send_control(peer, ev, Opcode.ENDPOINT_RESPONSE, ENDPOINT_QP, probe_id, body, now)
 
     def _endpoint_response(self, packet: memoryview, _ev: int, now: int) -> None:
-        self._core.prober.answer(Bth.unpack(packet, BTH_OFFSET).psn & 0xFFFF, now)
+        number = Bth.unpack(packet, BTH_OFFSET).psn & _ID_MASK
+        if Eeth.unpack(packet, BODY_OFFSET).op == EndpointOp.PORT_STATUS:
+            self._ports.acknowledged(bytes(packet[8:24]), number)
+        else:
+            self._core.prober.answer(number, now)

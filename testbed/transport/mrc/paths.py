@@ -10,9 +10,11 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
-from testbed.transport.mrc.policies import POLICIES
+from testbed.transport.mrc.planes import Plane, PlaneCause, PlaneState
+from testbed.transport.mrc.policies import make
 from testbed.transport.mrc.ports import PortClock
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
@@ -32,6 +34,7 @@ class Path:
         "ev",
         "extra_ns",
         "heads",
+        "home",
         "label",
         "next_probe",
         "plane",
@@ -46,6 +49,7 @@ class Path:
         self.ev = ev
         self.plane = plane
         self.port = port
+        self.home: Plane  # set by its PathSet
         self.label = ev >> EV_LABEL_SHIFT & 0xFFFF
         self.source_port = ev & 0xFFFF
         self.address = address
@@ -67,57 +71,55 @@ class Path:
         return f"Path(ev={self.ev:#x}, plane={self.plane}, {self.state.name})"
 
 
-class _Plane:
-    """One plane's share: the active ring and its backup."""
-
-    __slots__ = ("active", "backup", "number", "port", "position", "target")
-
-    def __init__(self, number: int, paths: list[Path], target: int) -> None:
-        self.number = number
-        self.active = paths[:target]
-        self.backup = deque(paths[target:])
-        self.target = target
-        self.port = paths[0].port
-        self.position = 0
-
-
 StateSink = Callable[[int, "Path", EvState, EvState, Cause], None]
+PlaneSink = Callable[[int, int, PlaneState, PlaneState, PlaneCause], None]
 
 
 class PathSet:
-    """Every path to a destination. `next` gives the path for one packet, or None while no usable port has room."""
+    """Every path to a destination, in order of preference: `active_evs` of them are in use at first, the others are backup.
+
+    `next` gives the path for one packet, or None while no usable port has room.
+    """
 
     def __init__(
         self,
         paths: Sequence[Path],
         *,
         policy: str,
+        own_policy: Callable[[Any], object] | None = None,
         active_evs: int,
         replacement: str,
         reshuffle: bool,
         probe_interval_ns: int,
         rng: random.Random,
         on_state: StateSink,
+        on_plane: PlaneSink,
     ) -> None:
         self.by_ev = {path.ev: path for path in paths}
         self.all = tuple(paths)
         self.rng = rng
         self._on_state = on_state
+        self._on_plane = on_plane
         if replacement not in REPLACEMENTS:
             raise ValueError(f"replacement must be one of {', '.join(REPLACEMENTS)}")
         self._same_plane = replacement == SAME_PLANE
         self._reshuffle = reshuffle
         self.probe_interval_ns = probe_interval_ns
         numbers = sorted({path.plane for path in paths})
-        self.planes: list[_Plane] = []
+        self.planes: list[Plane] = []
+        self.checking: list[Plane] = []  # being probed before they are used again
         for number in numbers:
             mine = [path for path in paths if path.plane == number]
-            rng.shuffle(mine)
             target = min(len(mine), max(1, active_evs // len(numbers))) if active_evs else len(mine)
-            self.planes.append(_Plane(number, mine, target))
+            plane = Plane(number, mine, target)
+            rng.shuffle(plane.active)  # or all senders would set out on the same path
+            self.planes.append(plane)
+            for path in mine:
+                path.home = plane
+        self.by_plane = {plane.number: plane for plane in self.planes}
         self._turns = self._shares()
         self._turn = rng.randrange(len(self._turns))
-        self.policy = POLICIES[policy](self)
+        self.policy = make(policy, own_policy, self)
         self.next = self.policy.next
         self._allowed = self.usable = len(paths)
         # No port that the policy would use has room before then.
@@ -129,12 +131,12 @@ class PathSet:
 
     @property
     def min_active(self) -> int:
-        """Down to this many usable paths nothing more is retired: somewhere beats nowhere."""
+        """Down to this many usable paths nothing more is retired: somewhere beats nowhere. Of planes in use, as is `usable`."""
         return max(1, self._allowed // MIN_ACTIVE_DIVISOR)
 
     # The rotation
 
-    def _shares(self) -> list[_Plane]:
+    def _shares(self) -> list[Plane]:
         """One round of the rotation: each plane once, or as often as it has active EVs, evenly spread."""
         if self._same_plane:
             return self.planes
@@ -160,7 +162,7 @@ class PathSet:
         while waited < count:
             plane = turns_of[self._turn]
             self._turn = self._turn + 1 if self._turn + 1 < count else 0
-            if not plane.active or not plane.port.has_room(now):
+            if not plane.open or not plane.active or not plane.port.has_room(now):
                 waited += 1
                 continue
             path = self._step(plane)
@@ -175,7 +177,11 @@ class PathSet:
             waited = 0
         return passed  # every EV with room was skipped: ordinary rotation resolves it
 
-    def _step(self, plane: _Plane) -> Path:
+    def ready(self, now: int) -> list[Path]:
+        """The active paths whose port has room."""
+        return [path for plane in self.planes if plane.port.has_room(now) for path in plane.active]
+
+    def _step(self, plane: Plane) -> Path:
         if plane.position >= len(plane.active):
             plane.position = 0
             if self._reshuffle:
@@ -183,17 +189,6 @@ class PathSet:
         path = plane.active[plane.position]
         plane.position += 1
         return path
-
-    def for_control(self, ev: int) -> Path:
-        """A path for a control packet: the one named by `ev` unless it is known bad, else the next healthy one."""
-        path = self.by_ev.get(ev)
-        if path is not None and path.state in USABLE and path.port.up:
-            return path
-        plane = self.planes[(ev >> EV_LABEL_SHIFT) % len(self.planes)]
-        for candidate in (plane, *self.planes):
-            if candidate.active and candidate.port.up:
-                return candidate.active[self.rng.randrange(len(candidate.active))]
-        return path if path is not None else self.all[0]
 
     def _stir(self, active: list[Path]) -> None:
         """Change the order a little each round, so that senders do not march in step for ever (mrc-facts 3.5).
@@ -226,7 +221,7 @@ class PathSet:
             self._retire(path, Cause.ALWAYS_SKIP, now)
 
     def _retire(self, path: Path, cause: Cause, now: int) -> None:
-        if path.state not in USABLE or self.usable <= self.min_active:
+        if path.state not in USABLE or not path.home.open or self.usable <= self.min_active:
             return
         self.change(path, cause, now)
         self.retired += 1
@@ -238,28 +233,25 @@ class PathSet:
         if path.state is EvState.DENIED:
             return
         if path.state in USABLE:
-            if self.usable == 1:
+            if path.home.open and self.usable == 1:
                 raise ValueError("the last usable path to a destination cannot be denied")
             self._leave(path)
         else:
             self.bad.remove(path)
-        self._allowed -= 1
+        self._allowed -= path.home.open
         self.change(path, Cause.DENY, now)
 
     def allow(self, path: Path, now: int) -> None:
         """Take `path` off the denylist; background probes decide when it is used again."""
         if path.state is EvState.DENIED:
-            self._allowed += 1
+            self._allowed += path.home.open
             self.change(path, Cause.ALLOW, now)
             self._begin_probing(path, now)
 
-    def _plane_of(self, path: Path) -> _Plane:
-        return next(plane for plane in self.planes if plane.port is path.port)
-
     def _leave(self, path: Path) -> None:
         """Out of the rotation, replaced from the backup; a plane without one gives its turn to its remaining EVs."""
-        self.usable -= 1
-        plane = self._plane_of(path)
+        plane = path.home
+        self.usable -= plane.open
         if path not in plane.active:
             plane.backup.remove(path)
             return
@@ -275,7 +267,7 @@ class PathSet:
             self._share_out()
 
     def _replace_from_any(self) -> None:
-        backups = [plane for plane in self.planes for _ in plane.backup]
+        backups = [plane for plane in self.planes if plane.open for _ in plane.backup]
         if backups:
             plane = backups[self.rng.randrange(len(backups))]
             plane.active.append(plane.backup.popleft())
@@ -292,15 +284,35 @@ class PathSet:
             return
         self.change(path, Cause.PROBES_ANSWERED, now)
         self.restored += 1
-        self.usable += 1
         self.bad.remove(path)
-        plane = self._plane_of(path)
+        plane = path.home
+        self.usable += plane.open
         group = [plane] if self._same_plane else self.planes
         if sum(len(mate.active) - mate.target for mate in group) >= 0:
             plane.backup.append(path)
             return
         plane.active.append(path)
         self._share_out()
+
+    # Ports
+
+    def port_event(self, number: int, cause: PlaneCause, now: int) -> bool:
+        """A port of plane `number` went down or came up, here or there. Returns whether the plane has just left use."""
+        plane = self.by_plane.get(number)
+        return plane is not None and self.plane_event(plane, cause, now)
+
+    def plane_event(self, plane: Plane, cause: PlaneCause, now: int) -> bool:
+        """Step `plane` along its table. Returns whether it has just left use."""
+        before = plane.state
+        if not plane.become(cause, now):
+            return False
+        self._on_plane(now, plane.number, before, plane.state, cause)
+        self.checking = [plane for plane in self.planes if plane.state is PlaneState.CHECKING]
+        self.full_until = 0
+        opened = [path for plane in self.planes if plane.open for path in plane.paths]
+        self._allowed = sum(path.state is not EvState.DENIED for path in opened)
+        self.usable = sum(path.state in USABLE for path in opened)
+        return before is PlaneState.OPEN
 
     def change(self, path: Path, cause: Cause, now: int) -> None:
         """The one setter of a path's state."""

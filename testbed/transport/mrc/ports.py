@@ -9,6 +9,7 @@ from __future__ import annotations
 from testbed.transport.mrc.config import PortConfig
 
 FRAME_HEADERS = 14 + 40  # Ethernet and outer IPv6, in front of the inner packet
+FOREVER = 1 << 62  # ns
 _NS = 1_000_000_000
 
 
@@ -38,6 +39,12 @@ class PortClock:
     def full_until(self) -> int:
         """When the next frame has room, if none joins before."""
         return self.free_at - 2 * self.frame_ns + 1
+
+    def carrier(self, up: bool, now: int) -> None:
+        """The carrier came or went. What waited in the port went with it."""
+        self.up = up
+        self.free_at = min(self.free_at, now)
+        self.wanted = False
 
     def depart(self, inner_bytes: int, now: int) -> int:
         """Account for a frame handed over now; returns the time at which it starts to leave."""

@@ -1,20 +1,26 @@
-"""Background probes of paths assumed bad: one EV probe per path and interval, restored after enough answers in a row.
+"""EV probes, for three ends: paths assumed bad, planes whose ports came up again, and the reverse path.
+
+Paths assumed bad get one probe per path and interval, and are restored after enough answers in a row.
 
 Neither the interval nor the count is published (mrc-facts 3.7). By default two base RTTs and three answers: a path is back
 within eight RTTs of its repair, and a dead one costs half a packet per RTT. An answer may take longer than the interval, so
 that a slow path that was taken for a dead one comes back too: probes are numbered per path, and "in a row" is by number.
+
+A plane whose ports are both up again is used once one probe over it has been answered; one goes out each half base RTT.
 """
 
 from __future__ import annotations
 
-from testbed.transport.mrc.codepoints import ENDPOINT_QP, TCLASS_PROBE, EndpointOp, Opcode
+from testbed.transport.mrc.codepoints import ENDPOINT_QP, TCLASS_CONTROL, TCLASS_PROBE, EndpointOp, Opcode
 from testbed.transport.mrc.events import Decide
 from testbed.transport.mrc.headers import Erth
 from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
+from testbed.transport.mrc.planes import CONNECTED, PlaneCause, PlaneState
 from testbed.transport.mrc.trace import Kind
 
 INTERVAL_RTTS = 2
+CHECKS_PER_RTT = 2
 REMEMBERED = 4096  # probes that may still be answered, over all paths
 _ID_MASK = 0xFFFF
 
@@ -33,28 +39,51 @@ class Prober:
         self.sent = 0
         self.answered = 0
 
-    def due(self, peer: int, paths: PathSet, link: Link, now: int) -> list[Datagram]:
-        """The probes to send now towards destination `peer`."""
+    def next_at(self, paths: PathSet, *, background: bool) -> int | None:
+        """When `due` wants to be called for one destination; None while nothing is to be probed."""
+        first: int | None = None
+        if background:
+            for path in paths.bad:
+                if path.home.state in CONNECTED and (first is None or path.next_probe < first):
+                    first = path.next_probe
+        for plane in paths.checking:
+            if first is None or plane.next_check < first:
+                first = plane.next_check
+        return first
+
+    def due(self, peer: int, paths: PathSet, link: Link, now: int, *, background: bool) -> list[Datagram]:
+        """The probes to send now towards destination `peer`; `background`: of paths assumed bad too."""
         datagrams: list[Datagram] = []
-        for path in paths.bad:
-            if path.next_probe <= now:
-                path.next_probe = now + paths.probe_interval_ns
-                datagrams.append(self._probe(peer, paths, path, link, now))
+        if background:
+            for path in paths.bad:
+                if path.next_probe <= now and path.home.state in CONNECTED:
+                    path.next_probe = now + paths.probe_interval_ns
+                    path.probes_sent += 1
+                    datagrams.append(self.probe(peer, paths, path, link, TCLASS_PROBE, path.probes_sent, now))
+        for plane in paths.checking:
+            if plane.next_check <= now:
+                plane.next_check = now + self._rtt_base_ns // CHECKS_PER_RTT
+                path = paths.rng.choice(plane.healthy())
+                datagrams.append(self.probe(peer, paths, path, link, TCLASS_PROBE, 0, now))
         return datagrams
 
-    def _probe(self, peer: int, paths: PathSet, path: Path, link: Link, now: int) -> Datagram:
+    def reverse(self, peer: int, paths: PathSet, path: Path, link: Link, now: int) -> Datagram:
+        """A probe in the class of the control packets whose way it tests."""
+        return self.probe(peer, paths, path, link, TCLASS_CONTROL, 0, now)
+
+    def probe(self, peer: int, paths: PathSet, path: Path, link: Link, tclass: int, number: int, now: int) -> Datagram:
+        """`number` counts the background probes of a path; 0 for the other kinds."""
         probe_id = self._next_id
         self._next_id = (probe_id + 1) & _ID_MASK
-        path.probes_sent += 1
         while len(self._out) > REMEMBERED:
             del self._out[next(iter(self._out))]
         self.sent += 1
         body = Erth(EndpointOp.EV_PROBE, 0, timestamp16(now)).pack()
         buffers, inner = control(link, path, Opcode.ENDPOINT_REQUEST, ENDPOINT_QP, probe_id, body)
-        self._out[probe_id] = (peer, paths, path, path.probes_sent, path.port.depart(inner, now))
+        self._out[probe_id] = (peer, paths, path, number, path.port.depart(inner, now))
         if self._decision is not None:
             self._decision(now, Kind.EV_PROBE, ENDPOINT_QP, probe_id, path.ev, peer)
-        return path.destination, TCLASS_PROBE, buffers
+        return path.destination, tclass, buffers
 
     def answer(self, probe_id: int, now: int) -> None:
         """A response came back."""
@@ -64,8 +93,14 @@ class Prober:
         peer, paths, path, number, sent = found
         if self._decision is not None:
             self._decision(now, Kind.EV_PROBE_ANSWERED, ENDPOINT_QP, probe_id, path.ev, peer)
-        path.sample(now - sent - self._rtt_base_ns)
         self.answered += 1
+        plane = path.home
+        plane.confirm(path, now)
+        if plane.state is PlaneState.CHECKING and sent >= plane.since:
+            paths.plane_event(plane, PlaneCause.PROBE_ANSWERED, now)
+        if not number:
+            return
+        path.sample(now - sent - self._rtt_base_ns)
         path.probes_answered.add(number)
         if all(number - back in path.probes_answered for back in range(self._answers)):
             paths.restore(path, now)

@@ -12,7 +12,8 @@ from testbed.transport.mrc.packets import Link
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.reverse import ReversePaths
+from testbed.transport.mrc.window import Window
 
 
 class QpState(Enum):
@@ -39,15 +40,17 @@ class QpStateError(Exception):
 
 
 class Peer:
-    """One destination: its paths and its window, shared by the QPs towards it."""
+    """One destination: its paths and its window, shared by the QPs towards it, and the way back to it for control packets."""
 
-    __slots__ = ("index", "inner", "link", "paths", "qps", "window")
+    __slots__ = ("index", "inner", "link", "paths", "port_update", "qps", "reverse", "window")
 
-    def __init__(self, index: int, link: Link, paths: PathSet, window: FixedWindow) -> None:
+    def __init__(self, index: int, link: Link, paths: PathSet, reverse: ReversePaths, window: Window) -> None:
         self.index = index
         self.inner = link.target
         self.link = link
         self.paths = paths
+        self.reverse = reverse
+        self.port_update = 0  # number of its latest Port Status Update
         self.window = window
         self.qps: list[QueuePair] = []
 

@@ -5,21 +5,21 @@ What is lost, loss.py judges by evidence; by time alone only the retransmission 
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 
-from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, Opcode
+from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, NackReason, Opcode
 from testbed.transport.mrc.config import MPR_UNIT, QpLimits
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
-from testbed.transport.mrc.loss import LossJudge
-from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Datagram, Link, data, write_opcode
+from testbed.transport.mrc.loss import Copy, LossJudge, Touched
+from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Datagram, Link, data, timestamp16, write_opcode
 from testbed.transport.mrc.paths import Path, PathSet
-from testbed.transport.mrc.psn import PSN_MASK, expand
+from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.mrc.receive_window import SACK_BITS
-from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket
+from testbed.transport.mrc.send_queue import SendQueue
+from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket, echo_of
 from testbed.transport.mrc.timing import RetransmissionTimer
 from testbed.transport.mrc.trace import Kind
-from testbed.transport.mrc.window import FixedWindow
+from testbed.transport.mrc.window import Window
 
 _RECEIVED_MASK = (1 << 24) - 1
 MOST_PASSED_OVER = 4  # suspected paths in a row, before the rotation's own choice is taken after all
@@ -35,7 +35,7 @@ class Requester:
         *,
         link: Link,
         paths: PathSet,
-        window: FixedWindow,
+        window: Window,
         payload: int,
         limits: QpLimits,
         rtt_base_ns: int,
@@ -55,6 +55,7 @@ class Requester:
         self.rtt_ns: dict[int, int] = dict.fromkeys(self.sent_bytes, 0)  # smoothed, by plane
         self.packets_sent = 0
         self.retransmissions = 0
+        self.queue = SendQueue(limits.max_wimm)
         self._link = link
         self._payload = payload
         self._limits = limits
@@ -64,12 +65,6 @@ class Requester:
         self._decision = recorder.decision
         self._traced_limit = 0
         self._holes: list[int] = []
-        self._pending: deque[Message] = deque()  # not wholly sent
-        self._unfinished: deque[Message] = deque()  # not wholly acknowledged, in send order
-        self._messages = 0
-        self._immediates = 0
-        self._immediates_out = 0  # WRITE_WITH_IMMs begun and not completed: the peer has posted no more buffers than max_wimm
-        self._executed = 0  # messages that the responder's transport ACK has confirmed
         self._asked: SentPacket | None = None  # the latest packet that is owed a SACK of its own
         self._received = 0  # the newest SACK's count of received bytes: an older SACK overtaken on another path judges nothing
 
@@ -77,25 +72,14 @@ class Requester:
 
     def post(self, wr_id: int, view: memoryview, address: int, rkey: int, immediate: int | None) -> None:
         """Queue one WRITE, or WRITE_WITH_IMM when `immediate` is given."""
-        message = Message(wr_id, view, address, rkey, immediate, self._messages, self._immediates)
-        self._messages += 1
-        self._immediates += immediate is not None
-        self._pending.append(message)
-        self._unfinished.append(message)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing posted is unacknowledged."""
-        return not self._unfinished
+        self.queue.post(wr_id, view, address, rkey, immediate)
 
     def may_send(self) -> bool:
         """Whether a packet is ready and the windows allow it."""
         if self._holes:
             return self.window.has_room(self.lost[self._holes[0]].size)
-        if not self._pending or self.next_psn > self.cack + self._mpr_psns:
-            return False
-        message = self._pending[0]
-        if message.sent == 0 and message.immediate is not None and self._immediates_out >= self._limits.max_wimm:
+        message = self.queue.ready()
+        if message is None or self.next_psn > self.cack + self._mpr_psns:
             return False
         return self.window.has_room(min(self._payload, message.length - message.sent))
 
@@ -120,18 +104,12 @@ class Requester:
         """Send one packet on `path`: the oldest hole, else the next of the oldest message. Only after `may_send`."""
         if self._holes:
             return self._retransmit(path, now)
-        message = self._pending[0]
+        message = self.queue.pending[0]
         offset = message.sent
         size = min(self._payload, message.length - offset)
-        if offset == 0 and message.immediate is not None:
-            self._immediates_out += 1
-        message.sent = offset + size
-        last = message.sent >= message.length
         psn = self.next_psn
         self.next_psn = psn + 1
-        if last:
-            message.last_psn = psn
-            self._pending.popleft()
+        last = self.queue.advance(message, size, psn)
         return self._emit(psn, message, offset, size, write_opcode(offset == 0, last, message.immediate), path, now, last, None)
 
     def _retransmit(self, path: Path, now: int) -> Datagram:
@@ -178,7 +156,7 @@ class Requester:
         sent = path.port.depart(inner, now)
         if not self.outstanding:
             self.timer.restart(sent)
-        packet = SentPacket(psn, message, offset, size, opcode, path, sent, earlier)
+        packet = SentPacket(psn, message, offset, size, opcode, path, sent, earlier, echo_of(path.ev, timestamp16(now)))
         self.outstanding[psn] = packet
         if control:  # an acknowledgement request, or a retransmission, which is answered at once too
             self._asked = packet
@@ -192,7 +170,7 @@ class Requester:
 
     def acknowledged(self, sack: Acknowledgement, now: int) -> None:
         """Take a SACK."""
-        cack, base, bits, ack_psn, marked, probe = sack.cack, sack.base, sack.bits, sack.ack_psn, sack.marked, sack.probe
+        cack, base, bits, ack_psn, probe = sack.cack, sack.base, sack.bits, sack.ack_psn, sack.probe
         behind = (sack.received - self._received) & _RECEIVED_MASK
         fresh = behind <= _RECEIVED_MASK >> 1
         if fresh:
@@ -200,13 +178,12 @@ class Requester:
             if sack.mpr and self._limits.dynamic_mpr:
                 self._mpr_psns = sack.mpr * MPR_UNIT
         outstanding = self.outstanding
-        touched: set[Path] = set()
+        touched: Touched = {}
         progress = False
-        if ack_psn is not None and (packet := outstanding.get(ack_psn)) is not None and packet.earlier is None:
-            self._sample(packet.path, now - packet.sent)
+        delay = -1 if ack_psn is None else self._answered(ack_psn, sack.echo, now)
         if cack > self.cack:
             for psn in range(self.cack + 1, cack + 1):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
             self.cack = cack
         remaining = bits
         while remaining:
@@ -214,20 +191,30 @@ class Requester:
             remaining ^= low
             psn = base + low.bit_length() - 1
             if psn > cack and (psn in outstanding or psn in self.lost):
-                progress |= self._arrived(psn, psn == ack_psn and marked, touched, now)
+                progress |= self._arrived(psn, sack, touched, now)
         if probe is not None:
             sent, path = probe
             self.losses.probe_answered(path, sent, touched)
             progress = True
+        self.window.feedback(marked=sack.marked, delay_ns=delay, penalty=sack.penalty, restore=sack.restore, now=now)
         if progress:
             self.timer.progress(now)
         if outstanding and fresh:
             self._judge(base, touched, LossReason.PROBE if probe is not None else LossReason.REORDER_WINDOW, now)
-        if not outstanding and self._unfinished:
-            self._await_execution(now)
+        if not outstanding and self.queue.unconfirmed(self.cack):
+            self.timer.restart(now)  # that everything is executed is owed within a round trip, or probed for
         self._trace_window(now)
 
-    def _arrived(self, psn: int, marked: bool, touched: set[Path], now: int) -> bool:
+    def _answered(self, psn: int, echo: int, now: int) -> int:
+        """A SACK answers one arrival of `psn`, which ends a round trip or was late, not lost. Returns its queueing delay."""
+        packet = self.outstanding.get(psn)
+        if packet is not None and packet.echo == echo:
+            return self._sample(packet.path, now - packet.sent)
+        if packet is None and (late := self.losses.came_after_all(psn, echo)) is not None:
+            self._was_late(late, now)
+        return -1
+
+    def _arrived(self, psn: int, sack: Acknowledgement, touched: Touched, now: int) -> bool:
         packet = self.outstanding.pop(psn, None)
         if packet is None:
             early = self.lost.pop(psn, None)
@@ -242,16 +229,23 @@ class Requester:
             self.timer.answered()
         self.window.acknowledged(packet.size)
         path = packet.path
+        caused = psn == sack.ack_psn
+        marked = caused and sack.marked
         self._record(packet, now, Fate.ACKNOWLEDGED, LossReason.NONE, marked)
-        earlier = packet.earlier
-        if earlier is not None and self.losses.reorder.too_soon(now - packet.sent):
-            self._was_late(earlier, now)  # this transmission says nothing of its path
-            return True
+        if packet.earlier is not None:
+            copy = self.losses.which(packet, sack.echo if caused else None, now)
+            if copy is Copy.EARLIER:
+                self._was_late(packet.earlier, now)
+                return True
+            self.losses.doubt(packet)
+            if copy is Copy.UNKNOWN:
+                return True
         self.losses.arrived(packet, touched)
+        path.home.confirm(path, now)
         self.paths.policy.acknowledged(path, marked=marked)
         return True
 
-    def _judge(self, base: int, touched: set[Path], reason: LossReason, now: int) -> None:
+    def _judge(self, base: int, touched: Touched, reason: LossReason, now: int) -> None:
         """Act on what a SACK proves lost. It speaks only of the PSNs its bitmap covers."""
         first = max(self.cack + 1, base)
         for packet, why, proof in self.losses.verdicts(self.outstanding, touched, first, base + SACK_BITS, reason, now):
@@ -273,55 +267,45 @@ class Requester:
         if packet is self._asked:
             self.timer.answered()
         del self.outstanding[packet.psn]
-        self.window.lost(packet.size)
+        (self.window.trimmed if fate is Fate.TRIMMED else self.window.lost)(packet.size, now)
         self.lost[packet.psn] = packet
         heappush(self._holes, packet.psn)
         self._record(packet, now, fate, reason, False)
 
-    def refused(self, psn: int, ev: int, now: int, *, trimmed: bool) -> bool:
-        """A NACK: the packet was trimmed or not taken, so it goes out again at once. False when it is not outstanding."""
+    def plane_lost(self, plane: int, now: int) -> None:
+        """A port of `plane` went down: what is out there is sent again at once, and no EV is blamed."""
+        for packet in [packet for packet in self.outstanding.values() if packet.path.plane == plane]:
+            packet.written_off = True
+            self._requeue(packet, Fate.LOST, LossReason.PORT_DOWN, now)
+
+    def refused(self, psn: int, echo: int, reason: int, now: int) -> bool:
+        """A NACK: that transmission was trimmed or not taken, so it goes out again. False when it is not outstanding."""
         packet = self.outstanding.get(psn)
-        if packet is None or packet.path.ev != ev:
+        if packet is None or packet.echo != echo:
             return False
         self.timer.progress(now)
+        packet.refused = True
+        if reason == NackReason.TRIMMED_LASTHOP:
+            self.losses.last_hop_full(packet)
+        trimmed = reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
         self._requeue(packet, Fate.TRIMMED if trimmed else Fate.REFUSED, LossReason.NONE, now)
         self._trace_window(now)
         return True
 
     def executed(self, msn: int, now: int) -> None:
         """A transport ACK: `msn` messages (24 bits) are wholly in the responder's memory."""
-        count = expand(msn, self._executed)
-        if self._executed < count <= self._messages:
-            self._executed = count
+        if self.queue.executed(msn):
             self.timer.progress(now)
 
     def completed(self) -> list[int]:
-        """wr_ids of messages all of whose packets are acknowledged and which the responder has executed; in send order.
-
-        Both are needed: an executed message with an unacknowledged packet may still be retransmitted from its buffer.
-        """
-        done: list[int] = []
-        unfinished = self._unfinished
-        while unfinished and 0 <= unfinished[0].last_psn <= self.cack and unfinished[0].msn < self._executed:
-            message = unfinished.popleft()
-            self._immediates_out -= message.immediate is not None
-            done.append(message.wr_id)
-        return done
-
-    def _await_execution(self, now: int) -> None:
-        """Everything sent is acknowledged but not confirmed as executed: that is owed within a round trip, or probed for."""
-        first = self._unfinished[0]
-        if 0 <= first.last_psn <= self.cack and first.msn >= self._executed:
-            self.timer.restart(now)
+        """wr_ids of the messages that have completed, in send order."""
+        return self.queue.completed(self.cack)
 
     # Time
 
     def deadline(self) -> int | None:
         """When the timer wants attention, if nothing else happens."""
-        return self.timer.deadline() if self.outstanding or self._unconfirmed() else None
-
-    def _unconfirmed(self) -> bool:
-        return bool(self._unfinished) and 0 <= self._unfinished[0].last_psn <= self.cack
+        return self.timer.deadline() if self.outstanding or self.queue.acknowledged(self.cack) else None
 
     def timed_out(self, now: int) -> bool:
         """The retransmission timeout: the oldest packet is taken for lost, on no better evidence than time.
@@ -340,8 +324,8 @@ class Requester:
         """The QP is in error: forget all that was posted. What is out is recorded, its fate unknown."""
         self.flush()
         for packet in self.outstanding.values():
-            self.window.lost(packet.size)
-        for kept in (self.outstanding, self.lost, self._holes, self._pending, self._unfinished):
+            self.window.lost(packet.size, 0)
+        for kept in (self.outstanding, self.lost, self._holes, self.queue):
             kept.clear()
 
     def flush(self) -> None:
@@ -358,11 +342,13 @@ class Requester:
             self._traced_limit = self.window.limit
             self._decide(now, Kind.WINDOW, self.cack + 1, 0, self._traced_limit)
 
-    def _sample(self, path: Path, rtt: int) -> None:
-        path.sample(rtt - self._rtt_base_ns)
+    def _sample(self, path: Path, rtt: int) -> int:
+        """Take one round trip of `path`; returns what it spent in queues, in ns."""
+        self.losses.sampled(path, rtt - self._rtt_base_ns)
         plane = path.plane
         old = self.rtt_ns[plane]
         self.rtt_ns[plane] = rtt if not old else old + (rtt - old >> 3)
+        return max(0, rtt - self._rtt_base_ns)
 
     def _record(self, packet: SentPacket, now: int, fate: Fate, reason: LossReason, marked: bool) -> None:
         self._recorder.packet(

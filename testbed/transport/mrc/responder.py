@@ -45,7 +45,6 @@ class Responder:
         "_unsacked",
         "ack_due",
         "due",
-        "latest_ev",
         "messages",
         "mpr_psns",
         "received_bytes",
@@ -59,7 +58,6 @@ class Responder:
         self.mpr_psns = mpr_psns
         self.received_bytes = 0
         self.messages = 0
-        self.latest_ev = 0  # of the latest arrival: the path most recently proven alive
         self.due: Trigger | None = None  # the SACK to send at the end of this batch
         self.ack_due = False  # a transport ACK or NAK likewise
         self._sack_bytes = sack_bytes
@@ -76,7 +74,6 @@ class Responder:
     def arrived(self, psn: int, ev: int, timestamp: int, size: int, *, at_once: bool) -> bool:
         """Account for an accepted data packet; returns False for a duplicate. Sets `due` when a SACK is owed."""
         fresh = self.window.accept(psn)
-        self.latest_ev = ev
         self.received_bytes += size
         self._unsacked += max(size, SACK_COUNT_AT_LEAST)
         if at_once or not fresh or self._unsacked >= self._sack_bytes:
@@ -114,8 +111,8 @@ class Responder:
         self.ack_due = False
         return Aeth(self._nak, self.messages & PSN_MASK).pack()
 
-    def sack(self, trigger: Trigger, local: int, remote: int, *, probe_id: int | None = None) -> bytes:
-        """SETH + CC_STATE for `trigger`, or in answer to a reliability probe."""
+    def sack(self, trigger: Trigger, local: int, remote: int, *, penalty: int = 0, probe_id: int | None = None) -> bytes:
+        """SETH + CC_STATE for `trigger`, or in answer to a reliability probe; `penalty` asks for a smaller window."""
         self._unsacked = 0
         self.due = None
         window = self.window
@@ -139,7 +136,7 @@ class Responder:
             bits,
             trigger.timestamp,
             window.out_of_order & 0x7FFF,
-            received,
+            penalty << 24 | received,
         )
 
     def nack(self, reason: int, trigger: Trigger, local: int, remote: int) -> bytes:

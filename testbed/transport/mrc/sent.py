@@ -29,9 +29,27 @@ class Message:
 
 
 class SentPacket:
-    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` was declared lost."""
+    """One transmission. `sent` is its departure time; `outstanding` until its fate is known; `earlier` is what it repeats.
 
-    __slots__ = ("earlier", "message", "offset", "opcode", "outstanding", "path", "psn", "sent", "size")
+    `echo` is what a SACK or a NACK says of this transmission and of no other of its PSN. `refused`: a NACK said that it was not
+    taken, so nothing else of it will arrive. `written_off`: sent again because a port died, without evidence that this
+    transmission was lost.
+    """
+
+    __slots__ = (
+        "earlier",
+        "echo",
+        "message",
+        "offset",
+        "opcode",
+        "outstanding",
+        "path",
+        "psn",
+        "refused",
+        "sent",
+        "size",
+        "written_off",
+    )
 
     def __init__(
         self,
@@ -43,6 +61,7 @@ class SentPacket:
         path: Path,
         sent: int,
         earlier: SentPacket | None,
+        echo: int,
     ) -> None:
         self.psn = psn
         self.message = message
@@ -52,7 +71,15 @@ class SentPacket:
         self.path = path
         self.sent = sent
         self.earlier = earlier
+        self.echo = echo
         self.outstanding = True
+        self.refused = False
+        self.written_off = False
+
+
+def echo_of(ev: int, timestamp: int) -> int:
+    """A transmission as its answers name it: its path, and when it was handed over (16 bits of 65,536 ns)."""
+    return ev << 16 | timestamp
 
 
 class Acknowledgement(NamedTuple):
@@ -66,3 +93,6 @@ class Acknowledgement(NamedTuple):
     received: int  # CC_STATE's count, which orders SACKs
     mpr: int  # the responder's window in units of 128 PSNs; 0: unchanged
     probe: tuple[int, Path] | None  # the probe's departure time and path
+    echo: int = 0  # of the transmission of it that arrived
+    penalty: int = 0  # what the responder asks of the window, 0 to 127
+    restore: bool = False  # and whether the window before is to be restored afterwards

@@ -40,10 +40,6 @@ class ReorderWindow:
         self._value = min(2 * self._value, REORDER_MOST_RTTS * self._rtt_base_ns)
         self._changed = now
 
-    def too_soon(self, elapsed_ns: int) -> bool:
-        """Whether an acknowledgement after `elapsed_ns` must be for an earlier transmission."""
-        return elapsed_ns < self._rtt_base_ns * 9 // 10
-
 
 class RetransmissionTimer:
     """Silence is first met with reliability probes, then, several unanswered ones later, with a retransmission.

@@ -1,8 +1,8 @@
 """The trace: every decision of an endpoint as rows that tests assert on and the analysis can plot.
 
-Transmissions and their fates, arrivals and EV transitions are recorded in any run (`events.Recorder`). What else is decided
-goes to the recorder's `decision`, when it has one: then the four together are the trace. Without it nothing is computed or
-written. `Trace` is the recorder that keeps all of it in memory; a host writes the same rows to files.
+Transmissions and their fates, arrivals and changes of ports, planes and EVs are recorded in any run (`events.Recorder`).
+What else is decided goes to the recorder's `decision`, when it has one: then they together are the trace. Without it nothing
+is computed or written. `Trace` is the recorder that keeps all of it in memory; a host writes the same rows to files.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from testbed.transport.mrc.ev import Cause, EvState
 from testbed.transport.mrc.events import Fate, LossReason
+from testbed.transport.mrc.planes import PlaneCause, PlaneState
 
 
 class Kind(IntEnum):
@@ -72,6 +73,25 @@ class Transition(NamedTuple):
     cause: int
 
 
+class PortChange(NamedTuple):
+    """`Recorder.port_state`'s row."""
+
+    t_ns: int
+    plane: int
+    up: int
+
+
+class PlaneTransition(NamedTuple):
+    """`Recorder.plane_state`'s row."""
+
+    t_ns: int
+    peer: int
+    plane: int
+    before: int
+    after: int
+    cause: int
+
+
 class Decision(NamedTuple):
     """`Recorder.decision`'s row."""
 
@@ -84,7 +104,10 @@ class Decision(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One line of the history. `what`: a Kind, `sent`, a Fate, `marked` or `ev_state`, in small letters; -1: no PSN."""
+    """One line of the history. `what`: a Kind, `sent`, a Fate, `marked`, `ev_state` or `plane_state`, in small letters.
+
+    `psn` -1: none.
+    """
 
     t_ns: int
     what: str
@@ -101,6 +124,8 @@ class Trace:
     packets: list[Transmission] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)
     states: list[Transition] = field(default_factory=list)
+    ports: list[PortChange] = field(default_factory=list)
+    planes: list[PlaneTransition] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
 
     def packet(
@@ -123,6 +148,12 @@ class Trace:
 
     def ev_state(self, t_ns: int, peer: int, ev: int, before: int, after: int, reason: int) -> None:
         self.states.append(Transition(t_ns, peer, ev, before, after, reason))
+
+    def port_state(self, t_ns: int, plane: int, up: int) -> None:
+        self.ports.append(PortChange(t_ns, plane, up))
+
+    def plane_state(self, t_ns: int, peer: int, plane: int, before: int, after: int, reason: int) -> None:
+        self.planes.append(PlaneTransition(t_ns, peer, plane, before, after, reason))
 
     def decision(self, t_ns: int, kind: int, qp: int, psn: int, ev: int, value: int) -> None:
         self.decisions.append(Decision(t_ns, kind, qp, psn, ev, value))
@@ -148,6 +179,9 @@ class Trace:
         for t_ns, _, ev, before, after, cause in self.states:
             detail = f"{EvState(before).name} to {EvState(after).name}: {Cause(cause).name.lower()}"
             yield Step(t_ns, "ev_state", 0, -1, ev, detail)
+        for t_ns, _, plane, before, after, cause in self.planes:
+            detail = f"plane {plane}: {PlaneState(before).name} to {PlaneState(after).name}: {PlaneCause(cause).name.lower()}"
+            yield Step(t_ns, "plane_state", 0, -1, 0, detail)
 
     def _sent(self) -> Iterator[Step]:
         for row in self.packets:

@@ -47,6 +47,17 @@ def _hiccups(who: str, lag_ms: float, every: int) -> Change:
     return change
 
 
+def _once(who: str, lag_ms: float) -> Change:
+    """One timer of the whole window is that late."""
+
+    def change(run: Run) -> Run:
+        cpu = run.cpu.copy()
+        cpu.loc[cpu.index[cpu["who"] == who][40], "lag_ms_max"] = lag_ms
+        return replace(run, cpu=cpu)
+
+    return change
+
+
 def _dry(share: float) -> Change:
     """h1's ports stood dry for that share of ten seconds."""
 
@@ -95,6 +106,17 @@ def _sooner(ms: int) -> Change:
             "host loop lag (p99 of the intervals, worst host) (h1): 1.5 base RTT",
         ),
         (_hiccups("h1", 15.0, every=50), Verdict.VALID, ""),
+        (_once("h1", 50.0), Verdict.VALID, ""),
+        (
+            _once("h1", 80.0),
+            Verdict.DEGRADED,
+            "longest single standstill of a host loop (worst host) (h1): 4 base RTT, limit 3",
+        ),
+        (
+            _once("h1", 500.0),
+            Verdict.INVALID,
+            "longest single standstill of a host loop (worst host) (h1): 25 base RTT, limit 6",
+        ),
         (_dry(0.01), Verdict.VALID, ""),
         (_dry(0.03), Verdict.DEGRADED, "stood empty with a packet ready (worst host) (h1): 0.03, limit 0.02"),
         (_dry(0.05), Verdict.INVALID, "stood empty"),

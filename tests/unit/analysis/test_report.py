@@ -132,7 +132,7 @@ def test_the_command(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such results folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["compare"], ["regress"], ["export"], [], ["report"]])
+@pytest.mark.parametrize("arguments", [["compare"], ["regress"], ["export", "somewhere"], [], ["report"]])
 def test_what_is_not_there_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refusal:
         main(arguments)

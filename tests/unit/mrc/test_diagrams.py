@@ -11,5 +11,5 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "protocol.md"
 
 def test_the_document_shows_the_tables() -> None:
     text = DOCUMENT.read_text()
-    for diagram in (diagrams.ev_states(), diagrams.qp_states()):
+    for diagram in (diagrams.ev_states(), diagrams.plane_states(), diagrams.qp_states()):
         assert f"```mermaid\n{diagram}\n```" in text

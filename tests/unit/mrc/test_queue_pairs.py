@@ -95,7 +95,7 @@ def test_no_more_immediates_are_out_than_the_peer_has_buffers_for() -> None:
     requester = pair.qps[0].requester
     while len(pair.completed(0)) < 12:
         assert pair.step()
-        most = max(most, requester._immediates_out)
+        most = max(most, requester.queue.immediates_out)
     assert most == 2
     assert pair.immediates(1) == list(range(12))
 

@@ -26,6 +26,7 @@ def path_set(*, policy: str = "mrc", active_evs: int = 0, replacement: str = "sa
         probe_interval_ns=1000,
         rng=random.Random(seed),
         on_state=lambda *_: None,
+        on_plane=lambda *_: None,
     )
 
 
