@@ -97,7 +97,7 @@ class Faults:
         return time.monotonic_ns()
 
     def static_problems(self, end: Netlink, plan: NodePlan) -> list[str]:
-        """How a node differs from its plan, beyond what the faults in force explain."""
+        """How a node differs from its plan; a fault's own detours are not named."""
         return self._carriers.problems(end, plan)
 
     def hang(self, switch: str) -> int:

@@ -222,7 +222,7 @@ class Fabric:
         return self.undo_faults([link], action, direction, amount, side)[0]
 
     def static_problems(self, end: Netlink, node: plan.NodePlan) -> list[str]:
-        """How a node's routes, neighbours and addresses differ from its plan, beyond what the faults in force explain."""
+        """How a node's routes, neighbours and addresses differ from its plan; a fault's own detours are not named."""
         return self._in_force.static_problems(end, node)
 
     def reboot(self, switch: str) -> int:
