@@ -45,8 +45,8 @@ def _bytes_lost(view: View) -> dict[str, float]:
     packets = view.packets
     if "packets" in view.run.missing or not len(packets.psn):
         return {}
-    pairs = np.stack([packets.flow, packets.qp, packets.psn], axis=1)
-    unique, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    number = packets.flow << 48 | packets.qp << 24 | packets.psn  # QP numbers and PSNs have 24 bits
+    unique, first, inverse = np.unique(number, return_index=True, return_inverse=True)
     arrived = np.zeros(len(unique), np.bool_)
     arrived[inverse.reshape(-1)[packets.placed_ns > 0]] = True
     return {"bytes_lost": float(np.sum(packets.size[first][~arrived]))}
