@@ -15,6 +15,7 @@ import numpy as np
 from analysis.arrays import Bools, floats, ints, is_text, percentile
 from analysis.port_rates import port_rates
 from analysis.view import View
+from testbed.model.scenario import FaultAction
 
 
 class Verdict(StrEnum):
@@ -95,6 +96,10 @@ LIMITS: tuple[Limit, ...] = (
         "a full delay queue or a port program's failed call is the machine's doing and looks like a loss of the path",
     ),
     Limit(
+        "fault_late", "a fault's confirmed time after its planned one", "ms", 5.0, 1000.0,
+        "metrics count from the confirmed time, so lateness distorts none; but the run is not the one that was planned",
+    ),
+    Limit(
         "rtt_error", "measured base RTT away from the computed one", "of the base RTT", 0.10, 0.25,
         "the base RTT is the unit of every _rtts",
     ),
@@ -147,6 +152,7 @@ def assess(view: View) -> Fidelity:
         **_early(view),
         **_sockets(view),
         **_failures(view),
+        **_fault_late(view),
         **_rtt(view),
     }
     checks = tuple(Check(limit, *measured.get(limit.name, (None, ""))) for limit in LIMITS)
@@ -182,8 +188,11 @@ def _machine(view: View) -> _Measures:
 def _lag(view: View) -> _Measures:
     """The worst host's lag, in base RTTs: its mean, its worst intervals, and the longest of all."""
     found: _Measures = {}
+    times = ints(view.run.cpu, "t_ns")
     for host in view.topology.hosts:
         mine = _rows(view, host)
+        for start, end in _pauses(view, host):
+            mine &= (times < start) | (times > end + 2 * view.run.scenario.measure.interval_ns)
         lag, longest = (floats(view.run.cpu, name)[mine] for name in ("lag_ms_p99", "lag_ms_max"))
         lag, longest = lag[~np.isnan(lag)], longest[~np.isnan(longest)]
         if not lag.size:
@@ -205,11 +214,12 @@ def _dry(view: View) -> _Measures:
     begun, stopped = manifest.get("t0_ns"), manifest.get("stop_ns")
     if begun is None or stopped is None:
         return {}
-    shares = {
-        str(host): int(counters["port_dry_ns"]) / (planes * (int(stopped) - int(begun)))
-        for host, counters in manifest.get("counters", {}).items()
-        if "port_dry_ns" in counters
-    }
+    shares = {}
+    for host, counters in manifest.get("counters", {}).items():
+        if "port_dry_ns" in counters:  # a host that a fault paused is meant to leave its ports dry
+            paused = sum(end - start for start, end in _pauses(view, str(host)))
+            dry = max(0, int(counters["port_dry_ns"]) - planes * paused)
+            shares[str(host)] = dry / (planes * (int(stopped) - int(begun)))
     return {"port_dry": max((share, host) for host, share in shares.items())} if shares else {}
 
 
@@ -254,6 +264,23 @@ def _sockets(view: View) -> _Measures:
     hosts = drops if isinstance(drops, Mapping) else {"all hosts": drops}
     count, where = sum(int(value) for value in hosts.values()), ", ".join(str(host) for host, value in hosts.items() if value)
     return {"socket_drops": (count / max(1, len(view.packets.psn)), where)}
+
+
+def _pauses(view: View, host: str) -> list[tuple[int, int]]:
+    """When a fault had this host stopped."""
+    mine = (fault for fault in view.faults if fault.action == FaultAction.PAUSE and fault.places == (host,))
+    return [(fault.start_ns, view.end_ns if fault.end_ns is None else fault.end_ns) for fault in mine]
+
+
+def _fault_late(view: View) -> _Measures:
+    """The latest start or end of a fault, over all its links."""
+    events = view.run.events
+    mine = is_text(events, "kind", "fault_start", "fault_end")
+    if not np.any(mine):
+        return {}
+    late = (ints(events, "t_ns") - ints(events, "planned_ns"))[mine]
+    where = events["where"].to_numpy()[mine][int(np.argmax(late))]
+    return {"fault_late": (float(np.max(late)) / 1e6, str(where))}
 
 
 def _failures(view: View) -> _Measures:

@@ -17,8 +17,8 @@ from testbed.model.flows import Flow
 from testbed.model.paths import paths
 from testbed.model.topology import Topology
 
-FATES = ("unknown", "acknowledged", "marked", "trimmed", "lost")
-UNKNOWN, ACKNOWLEDGED, MARKED, TRIMMED, LOST = range(len(FATES))
+FATES = ("unknown", "acknowledged", "marked", "trimmed", "lost", "refused")
+UNKNOWN, ACKNOWLEDGED, MARKED, TRIMMED, LOST, REFUSED = range(len(FATES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ STEP = 34.0  # between neighbours of a row, in SVG units
 ROW_T1, ROW_T0, ROW_HOST = 22.0, 92.0, 150.0
 HEIGHT = 172.0
 MARGIN = 18.0
-CARRIER_LOST = (FaultAction.DOWN, FaultAction.REBOOT)
+CARRIER_LOST = (FaultAction.DOWN, FaultAction.FLAP, FaultAction.REBOOT)
 NAMED_MAX = 20  # more nodes in a row than this are drawn smaller and unnamed
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from testbed.model.jobs import collective
-from testbed.model.scenario import FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, Scenario, TransportKind, WorkloadKind, WorkloadSpec
 from testbed.model.topology import host_name
 
 _RATES = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
@@ -68,6 +68,10 @@ def switches(scenario: Scenario, frame_bytes: int) -> str:
 
 def transport(scenario: Scenario, window_frames: int) -> str:
     t = scenario.transport
+    if t.kind is TransportKind.RC:
+        window = f"a window of {t.window_frames} frames per QP" if t.window_frames else "no window"
+        what = "RC (RoCEv2-like: one hashed path per QP, go-back-N)"
+        return f"{what}, payload {t.payload} bytes, congestion control {t.cc}, {window}."
     return (
         f"{t.kind.value.upper()} with policy {t.policy}, payload {t.payload} bytes, at most {t.evs} EVs per destination, "
         f"congestion control {t.cc}, window {window_frames} frames per destination, probes {'on' if t.probes else 'off'}."
@@ -111,7 +115,6 @@ def _job(spec: WorkloadSpec) -> str:
 
 
 def fault(spec: FaultSpec) -> str:
-    length = f"for {span(spec.for_ns)}" if spec.for_ns is not None else "to the end"
     way = "" if spec.direction == "both" else f", {spec.direction} only"
     amount = (
         f" of {spec.ratio * 100:g} % of the packets"
@@ -120,8 +123,27 @@ def fault(spec: FaultSpec) -> str:
         if spec.to_bps
         else ""
     )
-    place = f"switch {spec.switch}" if spec.switch else _links(spec.link)
-    return f"At {span(spec.at_ns)}: {spec.action.value}{amount} {'on' if amount else 'of'} {place} {length}{way}."
+    place = f"switch {spec.switch}" if spec.switch else f"host {spec.host}" if spec.host else _links(spec.link)
+    if spec.plane is not None:
+        place = f"plane {spec.plane}"
+    return f"{_times(spec)}: {spec.action.value}{amount} {'on' if amount else 'of'} {place}{_length(spec)}{way}."
+
+
+def _times(spec: FaultSpec) -> str:
+    if not spec.repeats:
+        return f"At {span(spec.at_ns)}"
+    until = "the end" if spec.until_ns is None else span(spec.until_ns)
+    rhythm = f"every {span(spec.period_ns)}" if spec.period_ns else f"{spec.per_minute:g} times a minute at random"
+    return f"From {span(spec.at_ns)} to {until}, {rhythm}"
+
+
+def _length(spec: FaultSpec) -> str:
+    if spec.action is FaultAction.KILL:
+        return ""
+    if spec.period_ns:
+        return f" for {span(spec.period_ns * spec.duty)}"
+    one = ", one link each time" if spec.per_minute else ""
+    return f"{one} for {span(spec.for_ns)}" if spec.for_ns is not None else " to the end"
 
 
 def _links(selector: LinkSelector) -> str:

@@ -46,6 +46,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition("busbw_ratio", "", "the same against that job alone in the fabric without faults, latency steps counted"),
     _count("messages_completed", "messages of the whole run, completed and checked"),
     _count("messages_incomplete", "messages of the whole run that never completed"),
+    _count("messages_abandoned", "messages to or from a host that a fault killed, and that never completed"),
     _count("messages_corrupt", "messages, and results of collectives, of the whole run whose content was wrong"),
     _count("bytes_lost", "payload that was sent and never placed by any transmission", "bytes"),
     Definition("oneway_us_p50", "\u00b5s", "sent to placed, data packets of the window: median"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.arrays import ints, is_text, percentile
 from analysis.view import View
+from testbed.model.scenario import FaultAction
 
 
 def measure(view: View) -> dict[str, float]:
@@ -24,11 +25,14 @@ def _messages(view: View) -> dict[str, float]:
     good = is_text(table, "verdict", "ok")
     corrupt = is_text(table, "verdict", "corrupt")
     done = good & (completed > 0)
+    abandoned = ~done & ~corrupt & (is_text(table, "host", *killed(view)) | is_text(table, "peer", *killed(view)))
     found = {
         "messages_completed": float(np.sum(done)),
-        "messages_incomplete": float(np.sum(~done & ~corrupt)),
+        "messages_incomplete": float(np.sum(~done & ~corrupt & ~abandoned)),
         "messages_corrupt": float(np.sum(corrupt) + np.sum(is_text(view.run.steps, "verdict", "corrupt"))),
     }
+    if killed(view):
+        found["messages_abandoned"] = float(np.sum(abandoned))
     timed = done & (posted >= view.start_ns) & (posted < view.end_ns)
     if np.any(timed):
         took = (completed[timed] - posted[timed]) / 1e6
@@ -40,13 +44,22 @@ def _messages(view: View) -> dict[str, float]:
     return found
 
 
+def killed(view: View) -> tuple[str, ...]:
+    """The hosts that a fault killed: their messages are abandoned, not incomplete."""
+    return tuple(fault.places[0] for fault in view.faults if fault.action == FaultAction.KILL)
+
+
 def _bytes_lost(view: View) -> dict[str, float]:
-    """Payload of PSNs that were sent and that no transmission ever placed."""
+    """Payload of PSNs that were sent and that no transmission ever placed. Flows of a host that a fault killed do not count."""
     packets = view.packets
+    dead = [at for at in range(len(view.flows)) if {view.sender(at), view.receiver(at)} & set(killed(view))]
     if "packets" in view.run.missing or not len(packets.psn):
         return {}
-    number = packets.flow << 48 | packets.qp << 24 | packets.psn  # QP numbers and PSNs have 24 bits
+    counted = ~np.isin(packets.flow, dead)
+    if not np.any(counted):
+        return {}
+    number = (packets.flow << 48 | packets.qp << 24 | packets.psn)[counted]  # QP numbers and PSNs have 24 bits
     unique, first, inverse = np.unique(number, return_index=True, return_inverse=True)
     arrived = np.zeros(len(unique), np.bool_)
-    arrived[inverse.reshape(-1)[packets.placed_ns > 0]] = True
-    return {"bytes_lost": float(np.sum(packets.size[first][~arrived]))}
+    arrived[inverse.reshape(-1)[packets.placed_ns[counted] > 0]] = True
+    return {"bytes_lost": float(np.sum(packets.size[counted][first][~arrived]))}

@@ -1,15 +1,18 @@
-"""Carriers lost and regained: one link, or all links of a switch that reboots. Undone, everything is read back as planned.
+"""Carriers lost and regained: of single links, or of all links of a switch that reboots. Undone, all is read back as planned.
 
-A link goes down at its upper end: the T0 side of a NIC-T0 link, so the host sees its carrier go, and the T1 side of a T0-T1
-link. The lower end keeps its configuration and goes on sending into the void; the upper end loses routes and neighbours, for
-which a detour stands in. Both ends so count what they lose as fault drops.
+A link goes down at one end, the upper one unless told otherwise: the T0 side of a NIC-T0 link, so the host sees its carrier
+go, and the T1 side of a T0-T1 link. The far end keeps its configuration and goes on sending into the void; a switch's port
+that is down itself loses routes and neighbours, for which a detour stands in. Both ends so count what they lose as fault
+drops. A host's port that is down itself has no detour: the host's own sends fail, as a NIC's do.
 A reboot takes down every port of the switch at the switch itself and empties it: no routes, neighbours or SIDs, nothing in
 any queue. Its neighbours keep their static configuration, as at a link that is down.
+A link is dark while any port of it is down for either reason; reasons may end in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.errors import KernelError
 from testbed.fabric import linkstate, queues, srv6, static
@@ -20,9 +23,11 @@ from testbed.fabric.ports import Ports
 from testbed.model.scenario import LinkSpec
 from testbed.model.topology import Link, Port
 
+End = tuple[Port, Link]  # the port that is taken down, and its link
+
 
 class Carriers:
-    """Knows which links have no carrier on purpose. One reason at a time per link: who holds several counts them."""
+    """Knows which ports are down on purpose and which switches are off. Who holds several reasons of a kind counts them."""
 
     def __init__(
         self,
@@ -35,38 +40,43 @@ class Carriers:
         self._plans = plans
         self._links = links
         self._ports = ports
-        self._dark: set[int] = set()  # by the upper end's ifindex
+        self._down: set[int] = set()
+        self._off: set[str] = set()
 
-    def take_down(self, link: Link) -> None:
-        """Returns once the kernel has taken the carrier from both ends."""
-        self._darken([link], link.upper.node)
-        with Netlink(self._namespaces, link.upper.node) as upper:
-            routes, neighbour = detour(self._plans[link.upper.node], link.upper.ifindex)
-            static.install(upper, routes, [neighbour], [])  # each replaces the route that the next line would delete
-            linkstate.set_up(upper, link.upper.ifindex, up=False)
-        self._wait_lost([link.lower])
+    def take_down(self, ends: Sequence[End]) -> dict[int, int]:
+        """Node by node; returns for each port, by ifindex, when the kernel had taken the carrier from both its ends."""
+        confirmed: dict[int, int] = {}
+        for node, mine in _by_node(ends).items():
+            # The flags first: from here on not one packet is counted as accepted that the kernel then drops.
+            self._flag([link for _, link in mine], on=True)
+            self._down |= {port.ifindex for port, _ in mine}
+            if node not in self._off:
+                with Netlink(self._namespaces, node) as here:
+                    for port, _ in mine:
+                        self._detour(here, port)
+                    linkstate.set_all(here, [port.ifindex for port, _ in mine], up=False)
+                for port, link in mine:
+                    self._wait_lost(_far(port, link))
+            confirmed |= dict.fromkeys((port.ifindex for port, _ in mine), time.monotonic_ns())
+        return confirmed
 
-    def bring_up(self, link: Link) -> None:
-        """Returns once both ends are as planned."""
-        plan = self._plans[link.upper.node]
-        self._dark.discard(link.upper.ifindex)
-        with (
-            Netlink(self._namespaces, link.upper.node) as upper,
-            Netlink(self._namespaces, link.lower.node) as lower,
-        ):
-            linkstate.set_up(upper, link.upper.ifindex, up=True)
-            for end, port in ((upper, link.upper), (lower, link.lower)):
-                linkstate.wait_carrier(end, port.node, port.ifindex, carrier=True, running=True)
-            static.install(upper, *plan.of_device(link.upper.ifindex))  # each route replaces its detour
-            upper.execute([srv6.neighbour_message(detour(plan, link.upper.ifindex)[1], delete=True)])
-            self._check(upper, plan)
-            self._check(lower, self._plans[link.lower.node])
-        self._flag([link], on=False)
+    def bring_up(self, ends: Sequence[End]) -> dict[int, int]:
+        """Returns for each port when it, and the far end unless something else holds it, was as planned."""
+        confirmed: dict[int, int] = {}
+        for node, mine in _by_node(ends).items():
+            self._down -= {port.ifindex for port, _ in mine}
+            if node not in self._off:
+                self._raise(node, mine)
+                for port, link in mine:
+                    self._restored(port, link)
+            confirmed |= dict.fromkeys((port.ifindex for port, _ in mine), time.monotonic_ns())
+        return confirmed
 
     def stop_switch(self, switch: str) -> None:
         """Returns once every neighbour has lost its carrier and the switch is empty."""
         plan = self._plans[switch]
-        self._darken([link for _, link in plan.ports], switch)
+        self._off.add(switch)
+        self._flag([link for _, link in plan.ports], on=True)
         with Netlink(self._namespaces, switch) as node:
             linkstate.set_all(node, plan.devices, up=False)  # takes routes, neighbours and what waits in the queues along
             routes, _ = srv6.read_routes(node)
@@ -75,53 +85,84 @@ class Carriers:
             left = [*srv6.read_routes(node)[0], *srv6.read_neighbours(node)]
             if left:
                 raise KernelError(switch, "reboot", f"still there: {'; '.join(map(str, left))}")
-        for port, _ in plan.ports:
+        for port, link in plan.ports:
             self._ports.forget_queue(port.ifindex)
-        self._wait_lost(_far_ends(plan))
+            self._wait_lost(_far(port, link))
 
-    def start_switch(self, switch: str) -> None:
+    def start_switch(self, switch: str, lowered: Mapping[int, int]) -> None:
         """Reload the static configuration; returns once switch and neighbours are as planned.
 
-        Ports first, since a route needs its port up; until everything is back their flags keep every packet out.
+        Ports first, since a route needs its port up; until everything is back their flags keep every packet out. `lowered`:
+        bit/s of ports that another fault holds below their rate.
         """
         plan = self._plans[switch]
+        self._off.discard(switch)
+        held = [end for end in plan.ports if end[0].ifindex in self._down]
+        closed = {port.ifindex for port, _ in held}
         with Netlink(self._namespaces, switch) as node:
-            linkstate.set_all(node, plan.devices, up=True)
-            for port, _ in plan.ports:
-                linkstate.wait_carrier(node, switch, port.ifindex, carrier=True, running=True)
-            static.install_plan(node, plan)
-            queues.check(plan, self._links, node)
-            self._dark -= {link.upper.ifindex for _, link in plan.ports}
+            linkstate.set_all(node, [device for device in plan.devices if device not in closed], up=True)
+            for port, link in plan.ports:
+                if not self._is_dark(link):
+                    linkstate.wait_carrier(node, switch, port.ifindex, carrier=True, running=True)
+            static.install(
+                node,
+                [route for route in plan.routes if route.device not in closed],
+                [neighbour for neighbour in plan.neighbours if neighbour.device not in closed],
+                plan.addresses,
+            )
+            for port, _ in held:
+                self._detour(node, port)
+            queues.check(plan, self._links, node, lowered)
             self._check(node, plan)
-        for port in _far_ends(plan):
-            with Netlink(self._namespaces, port.node) as far:
-                linkstate.wait_carrier(far, port.node, port.ifindex, carrier=True, running=True)
-                self._check(far, self._plans[port.node])
-        self._flag([link for _, link in plan.ports], on=False)
+        for port, link in plan.ports:
+            self._restored(port, link)
 
-    def _darken(self, links: list[Link], node: str) -> None:
-        """The flags first: from here on not one packet is counted as accepted that the kernel then drops."""
-        held = [link.name for link in links if link.upper.ifindex in self._dark]
-        if held:
-            raise KernelError(node, "take the carrier", f"another fault has taken it from {', '.join(held)}")
-        self._dark |= {link.upper.ifindex for link in links}
-        self._flag(links, on=True)
+    def _raise(self, node: str, mine: Sequence[End]) -> None:
+        plan = self._plans[node]
+        with Netlink(self._namespaces, node) as here:
+            linkstate.set_all(here, [port.ifindex for port, _ in mine], up=True)
+            for port, link in mine:
+                if not self._is_dark(link):
+                    linkstate.wait_carrier(here, node, port.ifindex, carrier=True, running=True)
+            for port, _ in mine:
+                static.install(here, *plan.of_device(port.ifindex))  # each route replaces its detour
+                if not plan.is_host:
+                    here.execute([srv6.neighbour_message(detour(plan, port.ifindex)[1], delete=True)])
+            self._check(here, plan)
 
-    def _flag(self, links: list[Link], *, on: bool) -> None:
+    def _restored(self, port: Port, link: Link) -> None:
+        """The far end, as planned; then packets may pass. Not while something else holds the link."""
+        if self._is_dark(link):
+            return
+        far = _far(port, link)
+        with Netlink(self._namespaces, far.node) as there:
+            linkstate.wait_carrier(there, far.node, far.ifindex, carrier=True, running=True)
+            self._check(there, self._plans[far.node])
+        self._flag([link], on=False)
+
+    def _detour(self, node: Netlink, port: Port) -> None:
+        plan = self._plans[port.node]
+        if not plan.is_host:
+            routes, neighbour = detour(plan, port.ifindex)
+            static.install(node, routes, [neighbour], [])  # each replaces the route that the port's end would delete
+
+    def _is_dark(self, link: Link) -> bool:
+        return any(port.ifindex in self._down or port.node in self._off for port in (link.lower, link.upper))
+
+    def _flag(self, links: Iterable[Link], *, on: bool) -> None:
         for link in links:
             for port in (link.lower, link.upper):
                 self._ports.flag(port.ifindex, "FLAG_DOWN", on=on)
 
-    def _wait_lost(self, ports: list[Port]) -> None:
-        for port in ports:
-            with Netlink(self._namespaces, port.node) as end:
-                linkstate.wait_carrier(end, port.node, port.ifindex, carrier=False, running=False)
+    def _wait_lost(self, port: Port) -> None:
+        with Netlink(self._namespaces, port.node) as end:
+            linkstate.wait_carrier(end, port.node, port.ifindex, carrier=False, running=False)
 
     def _check(self, end: Netlink, plan: NodePlan) -> None:
         """Equal to the plan, except what other faults still hold down in this node."""
         held: set[str] = set()
         for port, link in plan.ports:
-            if link.upper.ifindex in self._dark:
+            if self._is_dark(link):
                 routes, neighbour = detour(plan, port.ifindex)
                 held.update(str(item) for group in (*plan.of_device(port.ifindex), routes, [neighbour]) for item in group)
         found = [problem for problem in static.problems(end, plan) if not any(item in problem for item in held)]
@@ -129,5 +170,12 @@ class Carriers:
             raise KernelError(plan.node, "restore the carrier", "; ".join(found))
 
 
-def _far_ends(plan: NodePlan) -> list[Port]:
-    return [link.upper if port is link.lower else link.lower for port, link in plan.ports]
+def _far(port: Port, link: Link) -> Port:
+    return link.upper if port is link.lower else link.lower
+
+
+def _by_node(ends: Iterable[End]) -> dict[str, list[End]]:
+    found: dict[str, list[End]] = {}
+    for port, link in ends:
+        found.setdefault(port.node, []).append((port, link))
+    return found

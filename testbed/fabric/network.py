@@ -186,6 +186,12 @@ class Fabric:
             raise KernelError("fabric", "read ports", "the fabric is not up")
         return self._ports.read(time.monotonic_ns() if now_ns is None else now_ns)
 
+    def port_problems(self) -> list[str]:
+        """Where the port program's settings are not the plan's."""
+        if self._ports is None:
+            raise KernelError("fabric", "port settings", "the fabric is not up")
+        return self._ports.problems(self.topology, self.links, self.switch)
+
     def delay_stats(self) -> DelayStats:
         """How late the delay line was since the last call."""
         if self._delay is None:
@@ -197,13 +203,23 @@ class Fabric:
         """netem | nfqueue | none."""
         return "none" if self._delay is None else self._delay.method
 
-    def apply_fault(self, link: Link, action: FaultAction, direction: str = "both", amount: float = 0.0) -> int:
-        """Returns the CLOCK_MONOTONIC ns at which the kernel had confirmed it. See faults.py for what each kind does."""
-        return self._in_force.apply(link, action, direction, amount)
+    def apply_faults(
+        self, links: Sequence[Link], action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = ""
+    ) -> list[int]:
+        """Returns for each link the CLOCK_MONOTONIC ns at which the kernel had confirmed it. See faults.py for the kinds."""
+        return self._in_force.apply(links, action, direction, amount, side)
 
-    def undo_fault(self, link: Link, action: FaultAction, direction: str = "both") -> int:
-        """As `apply_fault`; by the returned time every route, neighbour, address and rate has been read back as planned."""
-        return self._in_force.undo(link, action, direction)
+    def undo_faults(
+        self, links: Sequence[Link], action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = ""
+    ) -> list[int]:
+        """As `apply_faults`; by the returned times every route, neighbour, address and rate has been read back as planned."""
+        return self._in_force.undo(links, action, direction, amount, side)
+
+    def apply_fault(self, link: Link, action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = "") -> int:
+        return self.apply_faults([link], action, direction, amount, side)[0]
+
+    def undo_fault(self, link: Link, action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = "") -> int:
+        return self.undo_faults([link], action, direction, amount, side)[0]
 
     def reboot(self, switch: str) -> int:
         """The switch goes down, empty, until `boot`. Returned as by `apply_fault`."""
@@ -212,6 +228,13 @@ class Fabric:
     def boot(self, switch: str) -> int:
         """The switch comes back with its static configuration. Returned as by `undo_fault`."""
         return self._in_force.boot(switch)
+
+    def hang(self, switch: str) -> int:
+        """The switch forwards nothing, its links up, until `wake`."""
+        return self._in_force.hang(switch)
+
+    def wake(self, switch: str) -> int:
+        return self._in_force.wake(switch)
 
     @property
     def _in_force(self) -> Faults:

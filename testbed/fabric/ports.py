@@ -128,6 +128,19 @@ class Ports:
             counters.set(ifindex, "busy_until", now + waiting * NS_PER_S // bytes_per_s)
         self._rates[ifindex] = bytes_per_s
 
+    def problems(self, topology: Topology, links: LinkSpec, switch: SwitchSpec) -> list[str]:
+        """Where the program's settings are not those of the plan, as "node: what": what a fault left behind."""
+        found = []
+        for link in topology.links:
+            for port in (link.lower, link.upper):
+                wanted = thresholds(port, link, links, switch)
+                planned = {member.name: getattr(wanted, member.name) for member in fields(Thresholds)}
+                for name, value in {**planned, "flags": 0, "loss": 0, "corrupt": 0}.items():
+                    there = self._program.settings.get(port.ifindex, name)
+                    if there != value:
+                        found.append(f"{port.node}: {name} of {port.name} is {there}, planned {value}")
+        return found
+
     def forget_queue(self, ifindex: int) -> None:
         """The port's real queue has been emptied; so is the virtual one."""
         self._program.counters.set(ifindex, "busy_until", 0)

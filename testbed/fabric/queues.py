@@ -9,6 +9,7 @@ with both cores busy; more would only blur the queue (the virtual queue has no b
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,12 +166,16 @@ def set_rate(namespaces: Namespaces, port: Port, wanted: Shaper) -> None:
         raise KernelError(port.node, f"rate of {port.name}", f"asked for {wanted}, the kernel has {there}")
 
 
-def problems(plan: NodePlan, links: LinkSpec, link: Netlink) -> list[str]:
-    """Read every shaper back (pitfall H-04): where rate, burst or overhead is not what was asked, as "node: what"."""
+def problems(plan: NodePlan, links: LinkSpec, link: Netlink, lowered: Mapping[int, int] | None = None) -> list[str]:
+    """Read every shaper back (pitfall H-04): where rate, burst or overhead is not what was asked, as "node: what".
+
+    `lowered`: bit/s of ports, by ifindex, that a fault holds below their own rate.
+    """
     found: list[str] = []
     actual = read(link)
     for port, wire in plan.ports:
-        wanted, there = shaper(wire, links), actual.get(port.ifindex)
+        rate = (lowered or {}).get(port.ifindex, rate_of(wire, links))
+        wanted, there = shaper_at(rate, links), actual.get(port.ifindex)
         if there is None:
             found.append(f"{plan.node}: {port.name} has no shaper at its root")
         elif not _same(wanted, there):
@@ -185,9 +190,9 @@ def _same(wanted: Shaper, there: Shaper) -> bool:
     return same_rate and there.overhead == wanted.overhead and abs(there.burst - wanted.burst) <= tolerance
 
 
-def check(plan: NodePlan, links: LinkSpec, link: Netlink) -> None:
+def check(plan: NodePlan, links: LinkSpec, link: Netlink, lowered: Mapping[int, int] | None = None) -> None:
     """Raises KernelError with every difference."""
-    found = problems(plan, links, link)
+    found = problems(plan, links, link, lowered)
     if found:
         raise KernelError(plan.node, "queue read-back", "; ".join(found))
 

@@ -52,7 +52,7 @@ def _check_static(fabric: Fabric) -> tuple[int, list[str]]:
             problems += static.problems(link, plan)
             problems += queues.problems(plan, fabric.links, link)
         checked += len(plan.routes)
-    return checked, problems
+    return checked, problems + fabric.port_problems()
 
 
 def _routes(topology: Topology, pairs: Iterable[tuple[int, int]] | None) -> list[Route]:

@@ -107,6 +107,10 @@ def build(plan: HostPlan, recorder: Recorder) -> Nic:
     module = import_module(f"testbed.transport.{plan.kind}")
     settings = dict(plan.transport)
     try:
+        if "policy_text" in settings:
+            from testbed.host import policy  # rarely needed, and start-up time counts
+
+            settings["own_policy"] = policy.compile_policy(settings["policy"], settings.pop("policy_text"))
         if "limits" in settings:
             settings["limits"] = module.QpLimits(**settings["limits"])
         config = module.EndpointConfig(
@@ -119,6 +123,9 @@ def build(plan: HostPlan, recorder: Recorder) -> Nic:
     except (TypeError, ValueError) as error:
         raise PlanError(f"the {plan.kind} transport does not take this configuration: {error}") from error
     endpoint: Endpoint = module.Endpoint(config, recorder, f"{plan.seed}:{plan.host}")
-    for peer in plan.peers:
-        endpoint.add_peer(peer.index, peer.inner, peer.paths)
+    try:
+        for peer in plan.peers:
+            endpoint.add_peer(peer.index, peer.inner, peer.paths)
+    except module.PolicyError as error:
+        raise PlanError(str(error)) from error
     return Nic(endpoint, module.WriteComplete, module.ImmediateReceived, module.QueuePairError)

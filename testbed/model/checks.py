@@ -19,6 +19,7 @@ from testbed.model.scenario import (
     LinkSelector,
     LinkSpec,
     MeasureSpec,
+    TransportKind,
     TransportSpec,
     WorkloadKind,
     WorkloadSpec,
@@ -33,7 +34,7 @@ def check(root: t.Mapping, done: Values, problems: Problems) -> None:
         _names(root, topology, problems)
     if "links" in done and "transport" in done:
         _payload(root, done["links"], done["transport"], problems)
-    if topology and "transport" in done:
+    if topology and "transport" in done and done["transport"].kind is TransportKind.MRC:
         _evs(root, done, topology, problems)
     if "switch" in done and "transport" in done:
         _trim_size(root, done, problems)
@@ -179,21 +180,17 @@ def _faults(root: t.Mapping, done: Values, topology: Topology | None, problems: 
             continue
         if measure:
             _fault_times(root, index, spec, measure, problems)
-        if topology and _fault_place(root, index, spec, topology, problems) and "seed" in done:
-            planned.append(fault_plans.plan(index, spec, topology, done["seed"]))
-    if "links" in done:
-        for fault in planned:
-            _fault_rate(root, fault, done["links"], problems)
-    for first, second, link in fault_plans.overlaps(tuple(planned)):
-        message = f"overlaps fault {first.index}: the same action on {link.name} at the same time"
-        hint = "end one before the other begins, or use one longer fault"
-        if first.spec.action is not second.spec.action:
-            message = (
-                f"overlaps fault {first.index}: `{first.spec.action}` and `{second.spec.action}` cannot hold on {link.name}"
-            )
-            message += " at the same time"
-            hint = "a reboot takes the carrier of all its links and starts their ports anew; end one before the other begins"
-        _add(problems, root, f"faults.{second.index}", message, hint)
+        if topology and _fault_place(root, index, spec, topology, problems) and measure and "seed" in done:
+            events = fault_plans.plan(index, spec, topology, done["seed"], measure.duration_ns)
+            planned += events
+            if len(events) >= fault_plans.EVENTS_MAX:
+                path = f"faults.{index}.{'period' if spec.period_ns else 'poisson_per_minute'}"
+                _add(problems, root, path, f"makes {fault_plans.EVENTS_MAX} events or more", "a longer period or a shorter run")
+            if events and "links" in done:
+                _fault_rate(root, events[0], done["links"], problems)
+    for kill, other in fault_plans.after_a_kill(planned):
+        message = f"{other.spec.host} was killed by fault {kill.entry} at {units.format_time(kill.at_ns)}"
+        _add(problems, root, f"faults.{other.entry}", message, "a killed host stays dead")
 
 
 def _fault_rate(root: t.Mapping, fault: fault_plans.PlannedFault, links: LinkSpec, problems: Problems) -> None:
@@ -202,7 +199,7 @@ def _fault_rate(root: t.Mapping, fault: fault_plans.PlannedFault, links: LinkSpe
         for link in fault.links:
             if fault.share_left(link, links) == 1.0:
                 message = f"{units.format_rate(fault.spec.to_bps)} is no less than the rate of {link.name}"
-                _add(problems, root, f"faults.{fault.index}.to", message, "`rate` lowers a link's rate")
+                _add(problems, root, f"faults.{fault.entry}.to", message, "`rate` lowers a link's rate")
                 return
 
 
@@ -210,6 +207,9 @@ def _fault_times(root: t.Mapping, index: int, spec: FaultSpec, measure: MeasureS
     duration = units.format_time(measure.duration_ns)
     if spec.at_ns >= measure.duration_ns:
         _add(problems, root, f"faults.{index}.at", f"at {units.format_time(spec.at_ns)} the run of {duration} is over")
+    elif spec.until_ns is not None and spec.until_ns > measure.duration_ns:
+        message = f"until {units.format_time(spec.until_ns)}, after the run of {duration}"
+        _add(problems, root, f"faults.{index}.until", message, "leave `until` out to go on until the end")
     elif spec.for_ns is not None and spec.at_ns + spec.for_ns > measure.duration_ns:
         message = f"the fault would end at {units.format_time(spec.at_ns + spec.for_ns)}, after the run of {duration}"
         _add(problems, root, f"faults.{index}.for", message, "leave `for` out to keep it until the end")
@@ -219,7 +219,22 @@ def _fault_place(root: t.Mapping, index: int, spec: FaultSpec, topology: Topolog
     """Whether the place exists; says what is wrong when not."""
     if spec.switch:
         return _fault_switch(root, f"faults.{index}.switch", spec.switch, topology, problems)
+    if spec.host:
+        if spec.host in topology.hosts:
+            return True
+        hint = f"the topology has h0 to h{len(topology.hosts) - 1}"
+        _add(problems, root, f"faults.{index}.host", f"there is no host {units.shown(spec.host)}", hint)
+        return False
+    if spec.plane is not None:
+        return _fault_plane(root, f"faults.{index}.plane", spec.plane, topology, problems)
     return _fault_links(root, f"faults.{index}.link", spec.link, topology, problems)
+
+
+def _fault_plane(root: t.Mapping, path: str, plane: int, topology: Topology, problems: Problems) -> bool:
+    if plane < topology.spec.planes:
+        return True
+    _add(problems, root, path, f"there is no plane {plane}", f"planes are 0 to {topology.spec.planes - 1}")
+    return False
 
 
 def _fault_switch(root: t.Mapping, path: str, switch: str, topology: Topology, problems: Problems) -> bool:
@@ -236,9 +251,7 @@ def _fault_links(root: t.Mapping, path: str, selector: LinkSelector, topology: T
             name = ":".join(selector.ends)
             _add(problems, root, path, f"there is no link {units.shown(name)}", _nearest_link(selector.ends, topology.links))
         return bool(links)
-    if selector.plane is not None and selector.plane >= topology.spec.planes:
-        message = f"there is no plane {selector.plane}"
-        _add(problems, root, f"{path}.plane", message, f"planes are 0 to {topology.spec.planes - 1}")
+    if selector.plane is not None and not _fault_plane(root, f"{path}.plane", selector.plane, topology, problems):
         return False
     if selector.switch is not None and not _fault_switch(root, f"{path}.switch", selector.switch, topology, problems):
         return False

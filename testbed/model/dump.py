@@ -12,6 +12,7 @@ from testbed.model.scenario import (
     FaultSpec,
     LinkSelector,
     Scenario,
+    TransportKind,
     TransportSpec,
     WorkloadKind,
     WorkloadSpec,
@@ -57,7 +58,7 @@ def dump(scenario: Scenario) -> str:
             "rtt": units.format_time(scenario.scale.rtt_ns),
         }
     header = "# Every key with the value in force.\n"
-    if not window:
+    if not window and scenario.transport.kind is TransportKind.MRC:
         frames, size = timing.window_frames(scenario), timing.window_bytes(scenario)
         header += f"# transport.window `auto` is {frames} frames per destination, {size} bytes of payload.\n"
     return header + "".join(_key(key, value) for key, value in document.items())
@@ -193,15 +194,19 @@ def _host_set(hosts: tuple[int, ...]) -> str | list[str]:
 
 def _fault(spec: FaultSpec) -> dict[str, Any]:
     entry: dict[str, Any] = {"at": units.format_time(spec.at_ns)}
-    entry |= {"switch": spec.switch} if spec.switch else {"link": _selector(spec.link)}
+    if spec.switch or spec.host:
+        entry |= {"switch": spec.switch} if spec.switch else {"host": spec.host}
+    else:
+        entry |= {"plane": spec.plane} if spec.plane is not None else {"link": _selector(spec.link)}
     entry["action"] = spec.action.value
-    if spec.for_ns is not None:
-        entry["for"] = units.format_time(spec.for_ns)
-    if spec.ratio:
-        entry["ratio"] = spec.ratio
+    for key, time_ns in (("for", spec.for_ns), ("until", spec.until_ns), ("period", spec.period_ns or None)):
+        if time_ns is not None:
+            entry[key] = units.format_time(time_ns)
+    given = {"duty": spec.duty, "poisson_per_minute": spec.per_minute, "ratio": spec.ratio, "side": spec.side}
+    entry |= {key: value for key, value in given.items() if value}
     if spec.to_bps:
         entry["to"] = units.format_rate(spec.to_bps)
-    return entry if spec.switch else entry | {"direction": spec.direction}
+    return entry if spec.switch or spec.host else entry | {"direction": spec.direction}
 
 
 def _selector(selector: LinkSelector) -> str | dict[str, Any]:

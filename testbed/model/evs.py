@@ -10,21 +10,32 @@ from collections.abc import Iterator
 
 from testbed.model import flows
 from testbed.model.paths import Path, choose, paths
-from testbed.model.scenario import DenySpec, TransportSpec, WorkloadSpec
+from testbed.model.scenario import DenySpec, TransportKind, TransportSpec, WorkloadSpec
 from testbed.model.topology import Topology
 
 Span = tuple[int, int | None]  # ns after t = 0; None: to the end of the run
 
 
 def given(transport: TransportSpec, seed: int, topology: Topology, source: int, target: int) -> tuple[Path, ...]:
-    """The paths `source` has towards `target`, by EV; empty where `ev_list` names none of this pair.
+    """The paths `source` has towards `target`; empty where `ev_list` names none of this pair.
 
-    Seeded per ordered pair, so that adding a flow changes no other.
+    In order of preference: the first of each plane are active, the others its backup. Seeded per ordered pair, so that
+    adding a flow changes no other.
     """
     known = paths(topology, source, target)
+    if transport.kind is TransportKind.RC:  # equal-cost paths, of which a hash takes one
+        return known
     if transport.ev_list:
-        return tuple(path for path in known if path.name in transport.ev_list)
+        by_name = {path.name: path for path in known}
+        return tuple(by_name[name] for name in transport.ev_list if name in by_name)
     return choose(known, transport.evs, random.Random(f"{seed}:{source}:{target}"))
+
+
+def active(transport: TransportSpec, found: tuple[Path, ...]) -> frozenset[Path]:
+    """Those that are in use at first: `active_evs` of them, equal per plane."""
+    planes = {path.plane for path in found}
+    share = max(1, transport.active_evs // len(planes)) if transport.active_evs else len(found)
+    return frozenset(path for plane in planes for path in [mate for mate in found if mate.plane == plane][:share])
 
 
 def crossing(spec: DenySpec, found: tuple[Path, ...], source: int, target: int) -> tuple[Path, ...]:

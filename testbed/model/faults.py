@@ -1,13 +1,13 @@
 """Which links a fault hits and when: selectors resolved against the topology, seeded where a fault draws links.
 
-Also what is left of a link while a fault holds, and which faults cannot hold on one link at one time.
+Also what is left of a link while a fault holds. Faults on one object compose and may end in any order.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.model import units
 from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, LinkSpec, Scenario
@@ -16,23 +16,24 @@ from testbed.model.topology import Link, Tier, Topology
 UP = "up"  # towards the T1s: from `link.lower` to `link.upper`
 DOWN = "down"
 BOTH = "both"
+MINUTE_NS = 60 * 10**9
 
-DEADLY = (FaultAction.DOWN, FaultAction.BLACKHOLE, FaultAction.REBOOT)
-# Two of the same action on one link would undo each other, and so would these: a reboot takes every carrier of its switch
-# and starts its ports anew. All others are separate settings of a port.
-CONFLICTS = (
-    {FaultAction.REBOOT, FaultAction.DOWN},
-    {FaultAction.REBOOT, FaultAction.RATE},
-)
+OF_HOSTS = (FaultAction.PAUSE, FaultAction.KILL)
+OF_SWITCHES = (FaultAction.REBOOT, FaultAction.HANG)
+CARRIERS = (FaultAction.DOWN, FaultAction.FLAP)  # one link loses its carrier
+DEADLY = (*CARRIERS, FaultAction.BLACKHOLE, *OF_SWITCHES, *OF_HOSTS)
+EVENTS_MAX = 2000  # of one entry; more is a mistyped period, and no run has room for them
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A fault with its links. `direction` is both | up | down, seen from the hosts: `spec.direction` with the ends in
-    the order the scenario names them. `until_ns` None: to the end of the run.
+    """One event: a fault with its links. `direction` is both | up | down, seen from the hosts: `spec.direction` with the
+    ends in the order the scenario names them. `until_ns` None: to the end of the run. `index` counts the events of a
+    scenario, `entry` the entries of its `faults`: a repeated one makes several events.
     """
 
     index: int
+    entry: int
     spec: FaultSpec
     links: tuple[Link, ...]
     at_ns: int
@@ -49,8 +50,11 @@ class PlannedFault:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What was hit, in words: the switch, or the links."""
-        return (self.spec.switch,) if self.spec.switch else tuple(link.name for link in self.links)
+        """What was hit, in words: the switch, the host, the plane, or the links."""
+        if self.spec.plane is not None and not self.spec.per_minute:
+            return (f"plane {self.spec.plane}",)
+        whole = self.spec.switch or self.spec.host
+        return (whole,) if whole else tuple(link.name for link in self.links)
 
     @property
     def doing(self) -> str:
@@ -83,19 +87,45 @@ def matching(selector: LinkSelector, topology: Topology) -> tuple[Link, ...]:
 
 
 def resolve(scenario: Scenario, topology: Topology) -> tuple[PlannedFault, ...]:
-    """Every fault of the scenario with its links, in the order of the file. `load` has checked that each has some."""
-    return tuple(plan(index, spec, topology, scenario.seed) for index, spec in enumerate(scenario.faults))
+    """Every event of the scenario's faults with its links, in the order of the file. `load` has checked that each has some."""
+    every = [
+        event
+        for entry, spec in enumerate(scenario.faults)
+        for event in plan(entry, spec, topology, scenario.seed, scenario.measure.duration_ns)
+    ]
+    return tuple(replace(event, index=index) for index, event in enumerate(every))
 
 
-def plan(index: int, spec: FaultSpec, topology: Topology, seed: int) -> PlannedFault:
-    """One fault. ValueError when fewer links match than it draws."""
+def plan(entry: int, spec: FaultSpec, topology: Topology, seed: int, duration_ns: int) -> tuple[PlannedFault, ...]:
+    """The events of one entry, numbered from 0. ValueError when fewer links match than it draws."""
     links = matching(spec.link, topology)
     if spec.link.count is not None:
-        rng = random.Random(f"{seed}/fault/{index}")
+        rng = random.Random(f"{seed}/fault/{entry}")
         chosen = rng.sample(range(len(links)), spec.link.count)
         links = tuple(links[place] for place in sorted(chosen))
-    until_ns = None if spec.for_ns is None else spec.at_ns + spec.for_ns
-    return PlannedFault(index, spec, links, spec.at_ns, until_ns, _direction(spec, links))
+    found: list[PlannedFault] = []
+    draws = random.Random(f"{seed}/fault/{entry}/links")
+    for at_ns, until_ns in times(entry, spec, seed, duration_ns):
+        hit = (draws.choice(links),) if spec.per_minute else links
+        found.append(PlannedFault(len(found), entry, spec, hit, at_ns, until_ns, _direction(spec, hit)))
+    return tuple(found)
+
+
+def times(entry: int, spec: FaultSpec, seed: int, duration_ns: int) -> list[tuple[int, int | None]]:
+    """(start, end) of every event of an entry, at most EVENTS_MAX: one; or one per period; or a seeded Poisson process."""
+    last_ns = duration_ns if spec.until_ns is None else spec.until_ns
+    found: list[tuple[int, int | None]] = []
+    if spec.per_minute and spec.for_ns is not None:
+        rng, at = random.Random(f"{seed}/fault/{entry}/times"), float(spec.at_ns)
+        while len(found) < EVENTS_MAX and (at := at + rng.expovariate(spec.per_minute / MINUTE_NS)) + spec.for_ns <= last_ns:
+            found.append((round(at), round(at) + spec.for_ns))
+    elif spec.period_ns:
+        length = round(spec.period_ns * spec.duty)
+        starts = range(spec.at_ns, last_ns, spec.period_ns)[:EVENTS_MAX]
+        found += [(start, min(start + length, last_ns)) for start in starts]
+    else:
+        found.append((spec.at_ns, None if spec.for_ns is None else spec.at_ns + spec.for_ns))
+    return found
 
 
 def _direction(spec: FaultSpec, links: tuple[Link, ...]) -> str:
@@ -136,21 +166,15 @@ def dead_links(planned: Iterable[PlannedFault], t_ns: int) -> frozenset[str]:
     return frozenset(dead)
 
 
-def overlaps(planned: tuple[PlannedFault, ...]) -> list[tuple[PlannedFault, PlannedFault, Link]]:
-    """Pairs of faults that cannot hold on one link (the third item) at one time: undoing the first would end the second.
-
-    These are two with the same action in the same direction, and CONFLICTS. A fault may begin the moment another ends.
-    """
-    found: list[tuple[PlannedFault, PlannedFault, Link]] = []
-    for place, first in enumerate(planned):
-        for second in planned[place + 1 :]:
-            actions = {first.spec.action, second.spec.action}
-            same = len(actions) == 1 and bool(set(first.directions) & set(second.directions))
-            if not same and actions not in CONFLICTS:
-                continue
-            starts_late = first.until_ns is not None and first.until_ns <= second.at_ns
-            ends_early = second.until_ns is not None and second.until_ns <= first.at_ns
-            shared = [link for link in first.links if link in second.links]
-            if shared and not starts_late and not ends_early:
-                found.append((first, second, shared[0]))
-    return found
+def after_a_kill(planned: Iterable[PlannedFault]) -> list[tuple[PlannedFault, PlannedFault]]:
+    """(kill, later event) where something happens to a host that was killed before. All else composes."""
+    mine = [fault for fault in planned if fault.spec.action in OF_HOSTS]
+    return [
+        (kill, other)
+        for kill in mine
+        for other in mine
+        if kill is not other
+        and kill.spec.action is FaultAction.KILL
+        and kill.spec.host == other.spec.host
+        and (kill.at_ns, kill.entry) <= (other.at_ns, other.entry)
+    ]

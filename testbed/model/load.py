@@ -147,7 +147,7 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
         "source": fields.text,
         "topology": lambda tree, path: schema.topology(tree, path, problems),
         "links": links,
-        "transport": lambda tree, path: transport.transport(tree, path, problems),
+        "transport": lambda tree, path: transport.transport(tree, path, problems, Path(root.place.file).parent),
         "switch": switch,
         "routing": lambda tree, path: schema.routing(tree, path, problems),
         "workload": workload,

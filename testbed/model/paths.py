@@ -65,7 +65,8 @@ def paths(topology: Topology, source: int, target: int) -> tuple[Path, ...]:
 def choose(candidates: tuple[Path, ...], limit: int, rng: random.Random) -> tuple[Path, ...]:
     """At most `limit` paths, the same number in every plane, a random subset where a plane has more (PAPER 2.1, 2.4).
 
-    ValueError when `limit` is below one path per plane: planes would not be equally loaded.
+    Within a plane in random order: of a host's EVs the first are active. ValueError when `limit` is below one path per
+    plane: planes would not be equally loaded.
     """
     planes = sorted({path.plane for path in candidates})
     if limit < len(planes):
@@ -75,4 +76,4 @@ def choose(candidates: tuple[Path, ...], limit: int, rng: random.Random) -> tupl
     chosen: list[Path] = []
     for plane in planes:
         chosen.extend(rng.sample(by_plane[plane], share))
-    return tuple(sorted(chosen, key=lambda path: path.ev))
+    return tuple(chosen)

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 class TransportKind(StrEnum):
     MRC = "mrc"
+    RC = "rc"
 
 
 class Routing(StrEnum):
@@ -29,11 +30,15 @@ class WorkloadKind(StrEnum):
 
 class FaultAction(StrEnum):
     DOWN = "down"
+    FLAP = "flap"
     BLACKHOLE = "blackhole"
     LOSS = "loss"
     CORRUPT = "corrupt"
     RATE = "rate"
     REBOOT = "reboot"
+    HANG = "hang"
+    PAUSE = "pause"
+    KILL = "kill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,12 @@ class TransportSpec:
     active_evs: int  # per destination; 0: all
     ev_list: tuple[str, ...]  # names of paths, as `paths.Path.name`; empty: chosen
     denylist: tuple[DenySpec, ...]
-    policy: str  # mrc | oblivious | single_path | reps
+    policy: str  # mrc | oblivious | single_path | reps | FILE.py:Class
+    policy_text: str  # what is in that file
     replacement: str  # same_plane | any
-    cc: str  # nscc | fixed | none
+    cc: str  # mrc: nscc | fixed | none; rc: dcqcn | none
     backpressure: bool  # the responder asks for smaller windows after trims at its last hop
-    window_frames: int  # 0: chosen from the BDP
+    window_frames: int  # 0: chosen from the BDP; rc: none
     sack_bytes: int
     probes: bool
     probe_interval_ns: int  # 0: two base round trips
@@ -112,6 +118,11 @@ class TransportSpec:
     timeout_n: int | None
     timeout_linear: int
     timeout_exponential: int  # 25: for ever
+
+    @property
+    def policy_file(self) -> str:
+        """Of a policy of one's own: its file, relative to the scenario's; empty for a policy by name."""
+        return self.policy.rpartition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +166,9 @@ class LinkSelector:
 class FaultSpec:
     """What happens, where and when. `for_ns` None: until the end of the run. Times count from t = 0.
 
-    A fault of a whole switch names it in `switch`; `link` then selects every link of that switch.
+    A fault of a whole switch, plane or host names it; `link` then selects every link of it. It happens once, or again and
+    again from `at_ns` to `until_ns` (None: the end of the run): for a share `duty` of each `period_ns`, or `per_minute` times
+    a minute at random, each time for `for_ns` on one link of the selection.
     """
 
     action: FaultAction
@@ -163,10 +176,21 @@ class FaultSpec:
     for_ns: int | None
     link: LinkSelector
     direction: str = "both"  # both | forward | backward, seen from the first-named end
-    switch: str = ""  # reboot
+    switch: str = ""  # reboot, hang
+    plane: int | None = None  # every link of it
+    host: str = ""  # pause, kill
     ratio: float = 0.0  # loss, corrupt: share of the packets
     to_bps: int = 0  # rate: the new one
+    side: str = ""  # down, flap: lower | upper, the end that is taken down; empty: the upper one
+    until_ns: int | None = None
+    period_ns: int = 0
+    duty: float = 0.0
+    per_minute: float = 0.0
     line: int = field(default=0, compare=False)  # of the scenario file, for messages
+
+    @property
+    def repeats(self) -> bool:
+        return bool(self.period_ns or self.per_minute)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from testbed.model import fields, units
+from testbed.model import fields, policy_file, units
 from testbed.model import tree as t
 from testbed.model.fields import Key, Problems, Refused
+from testbed.model.policy_file import PolicyFile
 from testbed.model.scenario import DenySpec, TransportKind, TransportSpec
 
 US, S = 10**3, 10**9
@@ -19,6 +21,15 @@ KIB, MIB = 2**10, 2**20
 
 DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
 POLICIES = ("mrc", "oblivious", "single_path", "reps")
+
+# Congestion control by kind, the default first.
+CONTROLS = {TransportKind.MRC: ("nscc", "fixed", "none"), TransportKind.RC: ("dcqcn", "none")}
+CONTROLS_LATER = ("cubic", "bbr")
+# What a kind does not use.
+NOT_RC = (
+    *("evs", "active_evs", "ev_list", "denylist", "policy", "replacement", "probes", "reshuffle"),
+    *("mpr", "mpr_dest", "dynamic_mpr", "max_wimm", "max_wimm_dest", "backpressure"),
+)
 
 # Ranges and units of the published API (mrc-facts 3.1, 3.2, 3.4); the transport's QpLimits has the same.
 MPR_UNIT = 128  # PSNs
@@ -64,10 +75,14 @@ def _word_or(word: str, meaning: int, otherwise: fields.Reader) -> fields.Reader
     return read
 
 
-def _policy(tree: t.Tree, path: str) -> str:
-    if isinstance(tree, t.Scalar) and ".py:" in tree.text:
-        raise Refused("a policy of your own is not available in this version", f"available: {', '.join(POLICIES)}")
-    return str(fields.choice(POLICIES)(tree, path))
+def _policy(tree: t.Tree, path: str, folder: Path) -> str | PolicyFile:
+    """A word, or FILE.py:Class."""
+    if isinstance(tree, t.Scalar) and policy_file.is_one(tree.text):
+        return policy_file.read(tree.text, folder)
+    try:
+        return str(fields.choice(POLICIES)(tree, path))
+    except Refused as refused:
+        raise Refused(refused.message, refused.hint or "or FILE.py:Class, a policy of your own") from refused
 
 
 def _qps(tree: t.Tree, path: str) -> int:
@@ -146,21 +161,21 @@ def _ends(text: str, found: str) -> tuple[str, str]:
     return first, second
 
 
-def keys(problems: Problems) -> tuple[Key, ...]:
-    """The keys of the section; nested ones report to `problems`."""
+def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
+    """The keys of the section; nested ones report to `problems`, files are looked for in `folder`."""
     wimm = fields.integer(1, WIMM_MAX)
     mpr = fields.integer(1, MPR_MAX)
     return (
-        Key("kind", fields.choice([kind.value for kind in TransportKind], ("rc", "tcp", "mptcp")), "mrc"),
+        Key("kind", fields.choice([kind.value for kind in TransportKind], ("tcp", "mptcp")), "mrc"),
         Key("payload", fields.size(64, 64 * KIB), DEFAULT_PAYLOAD),
         Key("qps", _qps, 1),
         Key("evs", fields.integer(1, 2**16), 128),  # the paper's NICs hold 128 to 256 (mrc-facts 3.5)
         Key("active_evs", _word_or("all", 0, fields.integer(1, 2**16)), 0),
         Key("ev_list", lambda tree, path: _names(tree, path, problems), ()),
         Key("denylist", lambda tree, path: _denylist(tree, path, problems), ()),
-        Key("policy", _policy, "mrc"),
+        Key("policy", lambda tree, path: _policy(tree, path, folder), "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
-        Key("cc", fields.choice(("nscc", "fixed", "none"), ("dcqcn", "cubic", "bbr")), "nscc"),
+        Key("cc", fields.choice(sorted({cc for each in CONTROLS.values() for cc in each}), CONTROLS_LATER), None),
         Key("backpressure", fields.boolean, True),
         Key("window", _window, _Window()),
         Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
@@ -188,8 +203,10 @@ def _denylist(tree: t.Tree, path: str, problems: Problems) -> tuple[DenySpec, ..
     return tuple(found)
 
 
-def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
-    values = fields.section(tree, path, keys(problems), problems)
+def transport(tree: t.Tree, path: str, problems: Problems, folder: Path) -> TransportSpec:
+    """`folder`: where the scenario lies."""
+    values = fields.section(tree, path, keys(problems, folder), problems)
+    policy: str | PolicyFile = values.pop("policy")
     window: _Window = values.pop("window")
     probes: _Probes = values.pop("probes")
     timeout: int = values.pop("timeout")
@@ -197,11 +214,20 @@ def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
         message = f"{window.size} bytes are not a whole number of {values['payload']}-byte payloads"
         problems.add(t.locate(tree, "window"), fields.join(path, "window"), message)
         raise fields.Reported
-    values["kind"] = TransportKind(values["kind"])
+    kind = values["kind"] = TransportKind(values["kind"])
+    values["cc"] = values["cc"] or CONTROLS[kind][0]
+    if values["cc"] not in CONTROLS[kind]:
+        message = f"{kind} has no congestion control {values['cc']}"
+        problems.add(t.locate(tree, "cc"), fields.join(path, "cc"), message, f"available: {', '.join(CONTROLS[kind])}")
+        raise fields.Reported
+    if kind is TransportKind.RC:
+        values |= {"ev_list": (), "denylist": ()}
     for key in ("mpr", "max_wimm"):
         values[f"{key}_dest"] = values[f"{key}_dest"] or values[key]
     return TransportSpec(
         **values,
+        policy=policy if isinstance(policy, str) else f"{policy.file}:{policy.name}",
+        policy_text="" if isinstance(policy, str) else policy.text,
         window_frames=window.frames or window.size // values["payload"],
         probes=probes.on,
         probe_interval_ns=probes.interval_ns,
@@ -212,23 +238,32 @@ def transport(tree: t.Tree, path: str, problems: Problems) -> TransportSpec:
 
 def default() -> TransportSpec:
     """What an empty section gives."""
-    return transport(t.Mapping(t.Place("", 0), {}), "transport", Problems())
+    return transport(t.Mapping(t.Place("", 0), {}), "transport", Problems(), Path())
+
+
+def _is_rc(spec: TransportSpec) -> bool:
+    return spec.kind is TransportKind.RC
 
 
 def _learns_nothing(spec: TransportSpec) -> bool:
-    return spec.policy in ("oblivious", "single_path")
+    return not _is_rc(spec) and spec.policy in ("oblivious", "single_path")
+
+
+def _single_path(spec: TransportSpec) -> bool:
+    return not _is_rc(spec) and spec.policy == "single_path"
+
+
+def _no_backup(spec: TransportSpec) -> bool:
+    return not (spec.active_evs or _learns_nothing(spec) or _is_rc(spec))
 
 
 # Which keys mean nothing when, and why. A kind of transport that does not use a key gets a line here.
 UNUSED: tuple[tuple[tuple[str, ...], Callable[[TransportSpec], bool], str], ...] = (
+    (NOT_RC, _is_rc, "rc has one path per QP, given by a hash of its 5-tuple"),
     (("evs",), lambda spec: bool(spec.ev_list), "ev_list says which EVs there are"),
-    (
-        ("replacement", "probes"),
-        _learns_nothing,
-        "this policy takes no path out of use",
-    ),
-    (("replacement",), lambda spec: not spec.active_evs and not _learns_nothing(spec), "active_evs leaves no backup"),
-    (("active_evs", "reshuffle"), lambda spec: spec.policy == "single_path", "policy single_path has no rotation"),
+    (("replacement", "probes"), _learns_nothing, "this policy takes no path out of use"),
+    (("replacement",), _no_backup, "active_evs leaves no backup"),
+    (("active_evs", "reshuffle"), _single_path, "policy single_path has no rotation"),
 )
 
 

@@ -128,9 +128,11 @@ def _paths(options: argparse.Namespace) -> ExitStatus:
     print(f"{'EV':>8}  {'plane':>5}  {'address':<40}  hops")
     found = evs.given(scenario.transport, scenario.seed, topology, *ends)
     denied = evs.denied_at_start(scenario.transport, found, *ends)
-    for path in found:
+    active = evs.active(scenario.transport, found)
+    for path in sorted(found, key=lambda path: path.ev):
         hops = " ".join((options.source, *path.hops, options.target))
-        print(f"{path.ev:>8}  {path.plane:>5}  {path.address!s:<40}  {hops}{'  denied' if path in denied else ''}")
+        note = "  denied" if path in denied else "" if path in active else "  backup"
+        print(f"{path.ev:>8}  {path.plane:>5}  {path.address!s:<40}  {hops}{note}")
     return ExitStatus.PASSED
 
 

@@ -1,38 +1,68 @@
-"""Planned faults -> timeline actions. Each is applied in the kernel, which says when; that and the plan go to the event log."""
+"""Planned faults -> timeline actions. Each is applied, and the kernel says when; that and the plan go to the event log.
+
+Faults of links and switches are the fabric's, those of hosts are signals to their processes. One that cannot be applied
+breaks the run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from testbed.model.faults import BOTH, DOWN, UP, PlannedFault
+from testbed.model.faults import BOTH, DOWN, OF_HOSTS, OF_SWITCHES, UP, PlannedFault
 from testbed.model.scenario import FaultAction
 from testbed.model.topology import Link
 from testbed.run.telemetry import EventLog
 from testbed.run.timeline import Timeline
 
 ACTION = "fault"
+NO_PLANE = -1  # a host has a port in each
 # The plan sees a direction from the hosts, the kernel's side from a link's lower end.
 DIRECTIONS = {BOTH: "both", UP: "forward", DOWN: "backward"}
 
 
 class Kernel(Protocol):
-    """The part of `Fabric` that breaks and mends. Each returns the kernel-confirmed CLOCK_MONOTONIC ns."""
+    """The part of `Fabric` that breaks and mends. Each returns the kernel-confirmed CLOCK_MONOTONIC ns, of each link."""
 
-    def apply_fault(self, link: Link, action: FaultAction, direction: str, amount: float) -> int: ...
-    def undo_fault(self, link: Link, action: FaultAction, direction: str) -> int: ...
+    def apply_faults(
+        self, links: Sequence[Link], action: FaultAction, direction: str, amount: float, side: str
+    ) -> list[int]: ...
+    def undo_faults(
+        self, links: Sequence[Link], action: FaultAction, direction: str, amount: float, side: str
+    ) -> list[int]: ...
     def reboot(self, switch: str) -> int: ...
     def boot(self, switch: str) -> int: ...
+    def hang(self, switch: str) -> int: ...
+    def wake(self, switch: str) -> int: ...
+
+
+class Processes(Protocol):
+    """The part of `Hosts` that stops and ends. Each returns when the kernel had done it."""
+
+    def pause(self, name: str) -> int: ...
+    def resume(self, name: str) -> int: ...
+    def kill(self, name: str) -> int: ...
 
 
 class Faults:
     """What is broken at the moment, for the display; and the scheduling."""
 
-    def __init__(self, kernel: Kernel, log: EventLog) -> None:
+    def __init__(self, kernel: Kernel, processes: Processes, log: EventLog) -> None:
         self._kernel = kernel
         self._log = log
         self._active: dict[int, str] = {}
+        self._starts: dict[FaultAction, Callable[[str], int]] = {
+            FaultAction.REBOOT: kernel.reboot,
+            FaultAction.HANG: kernel.hang,
+            FaultAction.PAUSE: processes.pause,
+            FaultAction.KILL: processes.kill,
+        }
+        self._ends: dict[FaultAction, Callable[[str], int]] = {
+            FaultAction.REBOOT: kernel.boot,
+            FaultAction.HANG: kernel.wake,
+            FaultAction.PAUSE: processes.resume,
+        }
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -48,25 +78,32 @@ class Faults:
             timeline.at(t0_ns + fault.at_ns, ACTION, partial(self._start, fault))
 
     def _start(self, fault: PlannedFault, planned_ns: int) -> None:
-        places, spec = fault.places, fault.spec
+        places = fault.places
         self._active[fault.index] = f"{fault.doing} {', '.join(places[:2])}{', ...' if len(places) > 2 else ''}"
-        if spec.action is FaultAction.REBOOT:
-            self._record("fault_start", fault, spec.switch, fault.links[0].plane, planned_ns, self._kernel.reboot(spec.switch))
-            return
-        for link in fault.links:
-            amount = spec.ratio or float(spec.to_bps)
-            confirmed_ns = self._kernel.apply_fault(link, spec.action, DIRECTIONS[fault.direction], amount)
-            self._record("fault_start", fault, link.name, link.plane, planned_ns, confirmed_ns)
+        self._do("fault_start", fault, planned_ns, self._starts, self._kernel.apply_faults)
 
     def _end(self, fault: PlannedFault, planned_ns: int) -> None:
         self._active.pop(fault.index, None)
+        self._do("fault_end", fault, planned_ns, self._ends, self._kernel.undo_faults)
+
+    def _do(
+        self,
+        kind: str,
+        fault: PlannedFault,
+        planned_ns: int,
+        whole: dict[FaultAction, Callable[[str], int]],
+        of_links: Callable[[Sequence[Link], FaultAction, str, float, str], list[int]],
+    ) -> None:
         spec = fault.spec
-        if spec.action is FaultAction.REBOOT:
-            self._record("fault_end", fault, spec.switch, fault.links[0].plane, planned_ns, self._kernel.boot(spec.switch))
-            return
-        for link in fault.links:
-            confirmed_ns = self._kernel.undo_fault(link, spec.action, DIRECTIONS[fault.direction])
-            self._record("fault_end", fault, link.name, link.plane, planned_ns, confirmed_ns)
+        if spec.action in OF_SWITCHES:
+            self._record(kind, fault, spec.switch, fault.links[0].plane, planned_ns, whole[spec.action](spec.switch))
+        elif spec.action in OF_HOSTS:
+            self._record(kind, fault, spec.host, NO_PLANE, planned_ns, whole[spec.action](spec.host))
+        else:
+            amount = spec.ratio or float(spec.to_bps)
+            confirmed = of_links(fault.links, spec.action, DIRECTIONS[fault.direction], amount, spec.side)
+            for link, confirmed_ns in zip(fault.links, confirmed, strict=True):
+                self._record(kind, fault, link.name, link.plane, planned_ns, confirmed_ns)
 
     def _record(self, kind: str, fault: PlannedFault, where: str, plane: int, planned_ns: int, confirmed_ns: int) -> None:
         self._log.write(

@@ -25,6 +25,7 @@ from testbed.run.channel import Channel, Message
 SILENT_NS = 10_000_000_000  # a host reports every half second; ten seconds of nothing is a hang, not a slow machine
 LOG_TAIL = 2000
 DYING_S = 0.5
+CONFIRM_S = 3.0
 RUNNING = "running"
 
 
@@ -49,6 +50,8 @@ class HostProcess:
     progress: Message = field(default_factory=dict)  # the last one
     goodput_bps: float = 0.0  # between the last two
     messages: dict[str, Message] = field(default_factory=dict)  # the last one of each type
+    paused: int = 0  # how many planned faults hold it
+    killed: bool = False  # on purpose
 
     def take_progress(self, message: Message) -> None:
         before = self.progress
@@ -59,6 +62,8 @@ class HostProcess:
 
     def failure(self, now_ns: int) -> str | None:
         """Why this host breaks the run, or None while it is well."""
+        if self.killed:
+            return None
         if "error" in self.messages:
             return f"host {self.name}: {self.messages['error'].get('message')}"
         if self.phase == "bye":
@@ -70,7 +75,7 @@ class HostProcess:
         if status is not None or self.channel.closed:
             how = "closed its control channel" if status is None else _how_it_ended(status)
             return f"host {self.name} {how} while {self.phase}{self._log_tail()}"
-        if self.phase == RUNNING and now_ns - self.heard_ns > SILENT_NS:
+        if self.phase == RUNNING and not self.paused and now_ns - self.heard_ns > SILENT_NS:
             return f"host {self.name} has said nothing for {SILENT_NS // 10**9} s while {self.phase}{self._log_tail()}"
         return None
 
@@ -126,6 +131,41 @@ class Hosts:
             self._selector.unregister(host.channel)
             host.channel.close()
 
+    def pause(self, name: str) -> int:
+        """Stop a host's process as it stands, until `resume`. Returns the ns at which the kernel showed it stopped."""
+        host = self._living(name, "pause")
+        host.paused += 1
+        host.process.send_signal(signal.SIGSTOP)
+        return _in_state(host, "T")
+
+    def resume(self, name: str) -> int:
+        host = self._living(name, "resume")
+        host.paused -= 1
+        if not host.paused:
+            host.heard_ns = time.monotonic_ns()
+            host.process.send_signal(signal.SIGCONT)
+            return _in_state(host, "RSD")
+        return time.monotonic_ns()
+
+    def kill(self, name: str) -> int:
+        """End a host's process on purpose: it is no failure, and nothing is expected of it any more."""
+        host = self._living(name, "kill")
+        host.killed = True
+        host.process.kill()
+        host.process.wait()
+        confirmed_ns = time.monotonic_ns()
+        if not host.channel.closed:
+            self.read(host)
+        return confirmed_ns
+
+    def _living(self, name: str, what: str) -> HostProcess:
+        host = self._hosts.get(name)
+        if host is None:
+            raise RunError(f"cannot {what} {name}: no flow begins or ends there, so it has no process")
+        if host.process.poll() is not None:
+            raise RunError(f"cannot {what} {name}: its process has ended")
+        return host
+
     def check(self) -> None:
         """RunError naming every host that failed."""
         for host in self._hosts.values():
@@ -157,7 +197,8 @@ class Hosts:
                 host.channel.flush()
 
     def all_said(self, kind: str) -> bool:
-        return all(kind in host.messages for host in self._hosts.values())
+        """Every host that was not killed on purpose."""
+        return all(kind in host.messages for host in self._hosts.values() if not host.killed)
 
     def wait(self, kind: str, limit_s: float, *, of: Iterable[HostProcess] | None = None, unless: Callable[[], bool]) -> None:
         """Serve the channels until every host, or each in `of`, has sent a message of this kind, or `unless()`.
@@ -184,6 +225,9 @@ class Hosts:
 
     def quit(self, limit_s: float) -> list[str]:
         """Let every host flush and leave; end those that do not within `limit_s`. Returns the names of those ended."""
+        for host in self._hosts.values():
+            if host.paused and host.process.poll() is None:
+                host.process.send_signal(signal.SIGCONT)  # a planned pause to the end of the run
         self.broadcast({"type": "quit"})
         deadline = time.monotonic() + limit_s
         while self._running() and time.monotonic() < deadline:
@@ -199,6 +243,17 @@ class Hosts:
 
     def _running(self) -> list[HostProcess]:
         return [host for host in self._hosts.values() if host.process.poll() is None]
+
+
+def _in_state(host: HostProcess, letters: str) -> int:
+    """When the kernel shows the process in one of these states (proc(5), stat); RunError when it does not."""
+    deadline = time.monotonic() + CONFIRM_S
+    while time.monotonic() < deadline:
+        state = Path(f"/proc/{host.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if state in letters:
+            return time.monotonic_ns()
+        time.sleep(0.0005)
+    raise RunError(f"host {host.name} is in state {state}, not {' or '.join(letters)}, {CONFIRM_S:g} s after the signal")
 
 
 def _how_it_ended(status: int) -> str:

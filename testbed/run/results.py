@@ -95,6 +95,15 @@ def create(out: Path, name: str, seed: int, now: datetime | None = None) -> Resu
     return folder
 
 
+def write_scenario(folder: ResultsFolder, text: str, policy_file: str = "", policy_text: str = "") -> None:
+    """The resolved scenario, and beside it the policy it names, so that the folder's scenario can be run again."""
+    (folder.path / "scenario.yaml").write_text(text)
+    if policy_file:
+        copy = folder.path / policy_file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(policy_text)
+
+
 def refused(place: Path, error: OSError) -> ScenarioError | RunError:
     """The error to raise for an `OSError` on the results folder: a full disk is the run's trouble, a bad place the caller's."""
     if error.errno in FULL:

@@ -46,6 +46,7 @@ CALIBRATION_PACKETS = 3  # per plane, one at a time: the median passes over one 
 QUIT_S = 10.0
 QUIT_HURRIED_S = 3.0
 CHECK_NS = 100_000_000
+PRIORITY = -10  # nice value of the runner while traffic runs: it needs little, and that at once
 LIMIT_SLACK_S = 60.0
 SETTLE_NS = 300_000_000  # after the last host has drained: packets under way (duplicates, SACKs) still reach the counters
 
@@ -187,7 +188,7 @@ class _Traffic:
             raise RunError(f"did not leave within {QUIT_S:g} s and was ended: {', '.join(stuck)}")
         for host in self._hosts:
             self._outcome.counters[host.name] = host.messages.get("bye", {}).get("counters", {})
-        failed = [host.name for host in self._hosts if host.process.returncode != 0]
+        failed = [host.name for host in self._hosts if host.process.returncode != 0 and not host.killed]
         if failed:
             raise RunError(f"did not end well: {', '.join(failed)}; see logs/")
 
@@ -233,7 +234,7 @@ class _Traffic:
         self._outcome.write(self._folder)  # a run that is killed from here on can still be read
         self._hosts.begin(t0_ns)
         telemetry = Telemetry(fabric, self._folder.live, os.cpu_count() or 1)
-        faults = Faults(fabric, self._events)
+        faults = Faults(fabric, self._hosts, self._events)
         faults.schedule(self._timeline, model_faults.resolve(self._scenario, self._topology), t0_ns)
         timeline = self._timeline
         denylist.schedule(timeline, self._hosts, self._scenario, self._topology, t0_ns)
@@ -246,13 +247,17 @@ class _Traffic:
         stop_ns = t0_ns + measure.duration_ns
         stopped: list[int] = []
         timeline.at(stop_ns, "stop", stopped.append)
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # faults and samples come when they are due; hosts run already
         try:
             self._until(lambda: bool(stopped))
             timeline.clear(FAULT)
             self._hosts.broadcast({"type": "stop"})
             self._outcome.stop_ns = stop_ns
             self._drain(stop_ns + measure.drain_ns)
+            if self._scenario.faults and not faults.active:
+                self._check_routes(fabric)  # every fault has been undone: nothing of it is left
         finally:
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
             self._outcome.fabric_failures = telemetry.failures()
             telemetry.close()
 

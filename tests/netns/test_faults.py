@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import time
 from collections.abc import Callable
@@ -158,9 +159,9 @@ def test_loss_takes_its_share_of_the_named_direction(sandbox: Sandbox, direction
             for way, arrived in got.items():
                 assert arrived + lost[way] == 400
                 assert (130 < lost[way] < 270) if direction in (way, "both") else lost[way] == 0
-            with pytest.raises(KernelError, match="another one is active"):
-                net.apply_fault(link, FaultAction.LOSS, direction, 0.1)
-            net.undo_fault(link, FaultAction.LOSS, direction)
+            with pytest.raises(KernelError, match="no such fault is active"):
+                net.undo_fault(link, FaultAction.LOSS, direction, 0.1)
+            net.undo_fault(link, FaultAction.LOSS, direction, 0.5)
             for _ in range(100):
                 kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
             assert len(kit.receive_all(one)) == 100
@@ -184,7 +185,7 @@ def test_corrupt_changes_packets_that_still_arrive(sandbox: Sandbox) -> None:
             assert all(sum(here != there for here, there in zip(data, payload, strict=True)) == 1 for data in changed)
             assert [data for data, _, _ in kit.receive_all(zero)] == [payload] * 20
             assert kit.counters(net)["p0t0-0", "p0t1-0"].corrupted == 20
-            net.undo_fault(link, FaultAction.CORRUPT, "forward")
+            net.undo_fault(link, FaultAction.CORRUPT, "forward", 1.0)
             kit.send(zero, kit.path(net, 0, 1, 0), payload)
             assert [data for data, _, _ in kit.receive_all(one)] == [payload]
             assert verify(net, net.topology).problems == []
@@ -216,7 +217,7 @@ def test_rate_lowers_the_shaper_and_the_virtual_queue_and_both_come_back(sandbox
             assert waiting.queue_bytes > 30 * 4096 - drained, "the virtual queue drains at the new rate too"
             assert len(kit.receive_all(target)) == 30
             assert time.monotonic() - began > 0.3, "30 frames at 2 Mbit/s take 0.5 s, at the old rate 10 ms"
-            net.undo_fault(link, FaultAction.RATE, direction)
+            net.undo_fault(link, FaultAction.RATE, direction, 2_000_000)
             assert snapshot(net) == before
             assert verify(net, net.topology).problems == []
 
@@ -242,10 +243,6 @@ def test_a_rebooted_switch_is_dark_and_empty_and_comes_back_as_planned(sandbox: 
                     far = link.lower.node if link.upper.node == switch else link.upper.node
                     with Netlink(net.namespaces, far) as end:
                         assert net.plans[far].routes <= srv6.read_routes(end)[0]
-                with pytest.raises(KernelError, match="another fault has taken it"):
-                    net.apply_fault(mine[0], FaultAction.DOWN)
-                with pytest.raises(KernelError, match="rebooting already"):
-                    net.reboot(switch)
                 net.boot(switch)
                 assert snapshot(net) == before
                 assert verify(net, net.topology).problems == []
@@ -281,6 +278,104 @@ def test_a_reboot_loses_what_its_queues_held_and_what_is_sent_into_it(sandbox: S
             assert kit.receive_all(two) == []
             kit.send(zero, kit.path(net, 0, 2), bytes(4096))
             assert len(kit.receive_all(two)) == 1
+            assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+# What overlaps below: all of it touches p0t1-1, its links or its neighbours.
+OVERLAPPING: tuple[tuple[str, str, str | float], ...] = (
+    ("down", "p0t0-0:p0t1-1", "upper"),
+    ("down", "p0t0-0:p0t1-1", "lower"),
+    ("down", "p0t0-0:p0t1-1", "upper"),
+    ("down", "h0:p0t0-0", "lower"),
+    ("reboot", "p0t1-1", ""),
+    ("reboot", "p0t0-0", ""),
+    ("reboot", "p0t1-1", ""),
+    ("hang", "p0t1-1", ""),
+    ("loss", "p0t0-0:p0t1-1", 0.25),
+    ("loss", "p0t0-0:p0t1-1", 0.5),
+    ("rate", "p0t0-1:p0t1-1", 3_000_000),
+    ("rate", "p0t0-1:p0t1-1", 2_000_000),
+    ("corrupt", "p0t0-1:p0t1-1", 0.1),
+    ("blackhole", "p0t0-1:p0t1-1", "forward"),
+    ("blackhole", "p0t0-1:p0t1-1", "both"),
+)
+
+
+def change(net: Fabric, fault: tuple[str, str, str | float], *, begin: bool) -> None:
+    kind, where, how = fault
+    if kind in ("reboot", "hang"):
+        {("reboot", True): net.reboot, ("reboot", False): net.boot, ("hang", True): net.hang, ("hang", False): net.wake}[
+            kind, begin
+        ](where)
+        return
+    link = net.topology.link(*where.split(":"))
+    act = net.apply_fault if begin else net.undo_fault
+    direction = how if kind == "blackhole" else "both"
+    amount = how if isinstance(how, float | int) else 0.0
+    act(link, FaultAction(kind), str(direction), amount, str(how) if kind == "down" else "")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_overlapping_faults_compose_and_end_in_any_order(sandbox: Sandbox, seed: int) -> None:
+    """Begun and ended in random order, twice: the dark links are those with a reason left, and nothing of it all remains."""
+
+    def body() -> None:
+        rng = random.Random(seed)
+        with kit.fabric(SHAPE) as net:
+            before = snapshot(net)
+            for _ in range(2):
+                waiting, active = list(OVERLAPPING), list[tuple[str, str, str | float]]()
+                while waiting or active:
+                    begin = bool(waiting) and (not active or rng.random() < 0.6)
+                    pool = waiting if begin else active
+                    fault = pool.pop(rng.randrange(len(pool)))
+                    change(net, fault, begin=begin)
+                    if begin:
+                        active.append(fault)
+                    off = {where for kind, where, _ in active if kind == "reboot"}
+                    down = {where for kind, where, _ in active if kind == "down"}
+                    for link in net.topology.links:
+                        dark = link.name in down or bool(off & {link.lower.node, link.upper.node})
+                        assert carrier(net, link) == (not dark, not dark), (link.name, active)
+                assert snapshot(net) == before
+                assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+def test_a_plane_down_is_confirmed_link_by_link_and_undone(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric(SHAPE) as net:
+            before = snapshot(net)
+            plane = [link for link in net.topology.links if link.plane == 1]
+            asked = time.monotonic_ns()
+            confirmed = net.apply_faults(plane, FaultAction.DOWN)
+            print(f"{len(plane)} links down: {[round((at - asked) / 1e6, 1) for at in confirmed]} ms")
+            assert len(confirmed) == len(plane) == 8
+            assert all(asked < at < time.monotonic_ns() for at in confirmed)
+            for link in net.topology.links:
+                assert carrier(net, link) == ((False, False) if link.plane == 1 else (True, True))
+            net.undo_faults(plane, FaultAction.DOWN)
+            assert snapshot(net) == before
+            assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+def test_a_hanging_switch_keeps_its_links_and_forwards_nothing(sandbox: Sandbox) -> None:
+    def body() -> None:
+        with kit.fabric((1, 2, 2, 1)) as net, kit.raw(net, "h0") as source, kit.raw(net, "h1") as target:
+            net.hang("p0t1-0")
+            assert all(carrier(net, link) == (True, True) for link in net.topology.links)
+            for index in (0, 0, 1):
+                kit.send(source, kit.path(net, 0, 1, index), bytes(100))
+            assert len(kit.receive_all(target)) == 1
+            assert kit.counters(net)["p0t1-0", "p0t0-1"].dropped_fault == 2
+            net.wake("p0t1-0")
+            kit.send(source, kit.path(net, 0, 1, 0), bytes(100))
+            assert len(kit.receive_all(target)) == 1
             assert verify(net, net.topology).problems == []
 
     sandbox(body)

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from testbed.transport.mrc import (
     Endpoint,
@@ -87,6 +88,7 @@ class Pair:
         window_frames: int = 40,
         seed: int = 1,
         policy: str = "mrc",
+        own_policy: Callable[[Any], object] | None = None,
         payload: int = 1024,
         sack_bytes: int = 4096,
         active_evs: int = 0,
@@ -112,6 +114,7 @@ class Pair:
                     inner=inner(host),
                     payload=payload,
                     policy=policy,
+                    own_policy=own_policy,
                     window_bytes=window_frames * payload,
                     sack_bytes=sack_bytes,
                     rtt_base_ns=2 * delay_ns,

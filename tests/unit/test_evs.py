@@ -36,9 +36,23 @@ def names(scenario: Scenario, topology: Topology, source: int, target: int) -> l
 
 
 def test_an_explicit_list_is_taken_as_it_is() -> None:
-    scenario, topology = loaded("transport.ev_list=[p0t1-2, p1t1-0, p1t1-1, p0t0-0]")
-    assert names(scenario, topology, 0, 2) == ["p0t1-2", "p1t1-0", "p1t1-1"]
+    scenario, topology = loaded("transport.ev_list=[p0t1-2, p1t1-1, p1t1-0, p0t0-0]")
+    assert names(scenario, topology, 0, 2) == ["p0t1-2", "p1t1-1", "p1t1-0"]
     assert names(scenario, topology, 0, 1) == ["p0t0-0"]
+
+
+def test_the_first_of_each_plane_are_active() -> None:
+    scenario, topology = loaded("transport={ev_list: [p0t1-2, p1t1-0, p0t1-1, p1t1-1, p0t1-0], active_evs: 2}")
+    found = evs.given(scenario.transport, scenario.seed, topology, 0, 2)
+    assert {path.name for path in evs.active(scenario.transport, found)} == {"p0t1-2", "p1t1-0"}
+    auto, _ = loaded("transport={active_evs: 2}")
+    first = set()
+    for seed in range(20):
+        drawn_paths = evs.given(auto.transport, seed, topology, 0, 2)
+        active = evs.active(auto.transport, drawn_paths)
+        assert sorted(path.plane for path in active) == [0, 1]
+        first |= {path.name for path in active}
+    assert len(first) == 6, "which ones are active is drawn too"
 
 
 def test_a_link_of_the_denylist_denies_the_paths_over_it_both_ways() -> None:

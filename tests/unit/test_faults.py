@@ -84,24 +84,60 @@ def test_dead_links_at_a_moment() -> None:
     assert faults.dead_links(planned, 8 * second) == {"p0t0-0>p0t1-1", "p0t1-1>p0t0-0"}
 
 
-def test_what_composes_is_allowed() -> None:
-    link = "link: 'h0:p0t0-0'"
-    one_after_the_other = (f"{{at: 4s, {link}, action: down, for: 2s}}", f"{{at: 6s, {link}, action: down, for: 2s}}")
-    two_actions = (f"{{at: 10s, {link}, action: down, for: 2s}}", f"{{at: 10s, {link}, action: blackhole, for: 2s}}")
-    assert faults.overlaps(resolve(*one_after_the_other, *two_actions)) == []
-
-
-def test_more_that_composes() -> None:
-    """A lossy link may be down, slow or rebooting; different directions are different settings."""
+def test_faults_on_one_object_compose() -> None:
+    """Any two may hold at one time: what is left multiplies, and what is dead is dead until the last ends."""
     link = "link: 'p0t0-0:p0t1-0'"
-    lossy = (f"{{at: 4s, {link}, action: loss, ratio: 0.1}}", f"{{at: 4s, {link}, action: corrupt, ratio: 0.1}}")
-    slow = (f"{{at: 4s, {link}, action: rate, to: 1mbit, for: 2s}}", f"{{at: 4s, {link}, action: down, for: 2s}}")
-    two_ways = tuple(
-        f"{{at: 9s, {link}, action: rate, to: {to}, direction: {way}}}"
-        for to, way in (("1mbit", "forward"), ("2mbit", "backward"))
+    loaded = scenario(
+        f"{{at: 4s, {link}, action: down, for: 4s}}",
+        f"{{at: 5s, {link}, action: down, for: 1s}}",
+        f"{{at: 5s, {link}, action: loss, ratio: 0.5}}",
+        f"{{at: 6s, {link}, action: loss, ratio: 0.5, direction: forward, for: 3s}}",
+        "{at: 7s, switch: p0t1-0, action: reboot, for: 3s}",
     )
-    reboot = "{at: 6s, switch: p0t1-0, action: reboot, for: 3s}"
-    assert faults.overlaps(resolve(*lossy, *slow, *two_ways, reboot)) == []
+    planned = faults.resolve(loaded, build(loaded.topology))
+    second = 10**9
+    assert [("p0t0-0:p0t1-0" in faults.dead_links(planned, at * second)) for at in (4, 6, 8, 9, 10)] == [True] * 4 + [False]
+    assert faults.shares(planned, loaded.links, 8 * second) == {"p0t0-0>p0t1-0": 0.25, "p0t1-0>p0t0-0": 0.5}
+
+
+def test_nothing_happens_to_a_killed_host_any_more() -> None:
+    planned = resolve(
+        "{at: 3s, host: h1, action: pause, for: 1s}", "{at: 5s, host: h1, action: kill}", "{at: 6s, host: h2, action: kill}"
+    )
+    assert faults.after_a_kill(planned) == []
+    assert faults.dead_links(planned, 7 * 10**9) == {"h1:p0t0-0", "h1:p1t0-0", "h2:p0t0-1", "h2:p1t0-1"}
+
+
+def test_a_plane_is_all_of_its_links() -> None:
+    (plane,) = resolve("{at: 4s, plane: 1, action: down, for: 1s}")
+    assert plane.places == ("plane 1",)
+    assert len(plane.links) == 4 + 6
+    assert {link.plane for link in plane.links} == {1}
+
+
+def test_a_rhythm_makes_an_event_per_period_until_its_end() -> None:
+    planned = resolve("{at: 4s, link: 'h0:p0t0-0', action: flap, period: 2s, duty: 0.25, until: 9s}")
+    s = 10**9
+    assert [(event.at_ns, event.until_ns) for event in planned] == [
+        (4 * s, 4.5 * s),
+        (6 * s, 6.5 * s),
+        (8 * s, 8.5 * s),
+    ]
+    assert [(event.index, event.entry) for event in planned] == [(0, 0), (1, 0), (2, 0)]
+    (cut,) = resolve("{at: 4s, link: 'h0:p0t0-0', action: loss, ratio: 0.1, period: 2s, duty: 0.9, until: 5s}")
+    assert cut.until_ns == 5 * s
+
+
+def test_a_poisson_process_draws_times_and_one_link_of_the_selection_each() -> None:
+    """Seeded; its rate is that of the whole selection: over 20 seeds, 10 a minute in 16 s give about 2.7 events each."""
+    entry = "{at: 2s, link: {tier: t0-t1}, action: flap, poisson_per_minute: 10, for: 500ms}"
+    first, again, *others = [resolve(entry, seed=seed) for seed in (1, 1, *range(2, 21))]
+    assert first == again
+    every = [*first, *(event for planned in others for event in planned)]
+    assert 35 <= len(every) <= 75  # 53 expected, 3 standard deviations
+    assert all(len(event.links) == 1 and event.links[0].tier is Tier.T0_T1 for event in every)
+    assert all(event.at_ns >= 2 * 10**9 and event.until_ns == event.at_ns + 5 * 10**8 <= 20 * 10**9 for event in every)
+    assert len({event.links[0].name for event in every}) > 5
 
 
 def test_a_reboot_hits_every_link_of_its_switch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.model import faults as model_faults
@@ -36,27 +37,45 @@ class Kernel:
         self.now = 0
         self.done: list[tuple[str, int, str, str]] = []
 
-    def apply_fault(self, link: Link, action: FaultAction, direction: str, amount: float) -> int:
-        self.done.append(("apply", self.now, link.name, f"{action.value} {direction}{f' {amount:g}' if amount else ''}"))
-        return self.now + LATE
+    def apply_faults(self, links: Sequence[Link], action: FaultAction, direction: str, amount: float, side: str) -> list[int]:
+        how = f"{action.value} {direction}{f' {amount:g}' if amount else ''}{f' {side}' if side else ''}"
+        self.done += [("apply", self.now, link.name, how) for link in links]
+        return [self.now + LATE] * len(links)
 
-    def undo_fault(self, link: Link, action: FaultAction, direction: str) -> int:
-        self.done.append(("undo", self.now, link.name, f"{action.value} {direction}"))
+    def undo_faults(self, links: Sequence[Link], action: FaultAction, direction: str, amount: float, side: str) -> list[int]:
+        self.done += [("undo", self.now, link.name, f"{action.value} {direction}") for link in links]
+        return [self.now + LATE] * len(links)
+
+    def hang(self, switch: str) -> int:
+        return self._whole("hang", switch)
+
+    def wake(self, switch: str) -> int:
+        return self._whole("wake", switch)
+
+    def pause(self, name: str) -> int:
+        return self._whole("pause", name)
+
+    def resume(self, name: str) -> int:
+        return self._whole("resume", name)
+
+    def kill(self, name: str) -> int:
+        return self._whole("kill", name)
+
+    def _whole(self, what: str, where: str) -> int:
+        self.done.append((what, self.now, where, ""))
         return self.now + LATE
 
     def reboot(self, switch: str) -> int:
-        self.done.append(("reboot", self.now, switch, ""))
-        return self.now + LATE
+        return self._whole("reboot", switch)
 
     def boot(self, switch: str) -> int:
-        self.done.append(("boot", self.now, switch, ""))
-        return self.now + LATE
+        return self._whole("boot", switch)
 
 
 def test_every_fault_is_applied_undone_and_logged(tmp_path: Path) -> None:
     scenario = load.load_text(SCENARIO, "faulty.yaml")
     kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
-    faults = Faults(kernel, log)
+    faults = Faults(kernel, kernel, log)
     faults.schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
     active = {}
     while (due := timeline.next_ns()) is not None:
@@ -98,7 +117,7 @@ def test_amounts_reach_the_kernel_and_an_end_comes_before_a_start(tmp_path: Path
     )
     scenario = load.load_text(SCENARIO, "faulty.yaml", [f"faults=[{', '.join(entries)}]"])
     kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
-    faults = Faults(kernel, log)
+    faults = Faults(kernel, kernel, log)
     faults.schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
     active = {}
     while (due := timeline.next_ns()) is not None:
@@ -125,7 +144,37 @@ def test_amounts_reach_the_kernel_and_an_end_comes_before_a_start(tmp_path: Path
 def test_the_end_of_a_run_takes_faults_off_the_timeline(tmp_path: Path) -> None:
     scenario = load.load_text(SCENARIO, "faulty.yaml")
     kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
-    Faults(kernel, log).schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    Faults(kernel, kernel, log).schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
     timeline.clear(ACTION)
     log.close()
     assert timeline.next_ns() is None
+
+
+def test_switches_that_hang_and_hosts_that_stop_or_die(tmp_path: Path) -> None:
+    entries = (
+        "{at: 2s, switch: p1t1-0, action: hang, for: 1s}",
+        "{at: 2500ms, host: h1, action: pause, for: 1s}",
+        "{at: 5s, host: h1, action: kill}",
+        "{at: 6s, link: 'h0:p0t0-0', action: flap, side: lower, period: 1s, duty: 0.5}",
+    )
+    scenario = load.load_text(SCENARIO, "faulty.yaml", [f"faults=[{', '.join(entries)}]"])
+    kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
+    Faults(kernel, kernel, log).schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    while (due := timeline.next_ns()) is not None:
+        kernel.now = due
+        timeline.fire(due)
+    log.close()
+    assert [(what, (at - T0) / S, where, how) for what, at, where, how in kernel.done] == [
+        ("hang", 2, "p1t1-0", ""),
+        ("pause", 2.5, "h1", ""),
+        ("wake", 3, "p1t1-0", ""),
+        ("resume", 3.5, "h1", ""),
+        ("kill", 5, "h1", ""),
+        ("apply", 6, "h0:p0t0-0", "flap both lower"),
+        ("undo", 6.5, "h0:p0t0-0", "flap both"),
+        ("apply", 7, "h0:p0t0-0", "flap both lower"),
+        ("undo", 7.5, "h0:p0t0-0", "flap both"),
+    ]
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["fault"] for event in events] == [0, 1, 0, 1, 2, 3, 3, 4, 4]
+    assert {event["plane"] for event in events if event["where"] == "h1"} == {-1}

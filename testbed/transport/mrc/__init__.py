@@ -6,6 +6,7 @@ May import the standard library and this package only. docs/protocol.md says whi
 from testbed.transport.mrc.config import EndpointConfig, PortConfig, QpLimits
 from testbed.transport.mrc.endpoint import Endpoint
 from testbed.transport.mrc.events import Event, ImmediateReceived, QueuePairError, Recorder, WriteComplete
+from testbed.transport.mrc.policies import PolicyError
 from testbed.transport.mrc.trace import Trace
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "EndpointConfig",
     "Event",
     "ImmediateReceived",
+    "PolicyError",
     "PortConfig",
     "QpLimits",
     "QueuePairError",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 MPR_UNIT = 128  # PSNs
 TIMEOUT_UNIT_NS = 1024  # timeouts are 1.024 us x 2^n
@@ -64,7 +66,7 @@ class EndpointConfig:
     host: int
     inner: bytes  # the NIC's own address, 16 bytes
     payload: int  # path MTU: payload bytes per packet
-    policy: str  # a name in policies.POLICIES
+    policy: str  # a name in policies.POLICIES, or of `own_policy`
     window_bytes: int
     sack_bytes: int  # a SACK at least every so many received bytes
     rtt_base_ns: int
@@ -80,3 +82,4 @@ class EndpointConfig:
     probe_interval_ns: int = 0  # between background probes of a path; 0: two base RTTs
     probe_answers: int = 3  # in a row, that bring a path back
     limits: QpLimits = field(default_factory=QpLimits)
+    own_policy: Callable[[Any], object] | None = None  # makes a policy of one's own for each destination (docs/policies.md)

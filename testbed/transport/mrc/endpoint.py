@@ -66,6 +66,7 @@ class Endpoint:
         known = PathSet(
             [Path(ev, plane, address, core.ports[plane]) for ev, plane, address in paths],
             policy=self.config.policy,
+            own_policy=self.config.own_policy,
             active_evs=self.config.active_evs,
             replacement=self.config.replacement,
             reshuffle=self.config.reshuffle,

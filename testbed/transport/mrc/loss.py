@@ -1,10 +1,11 @@
 """When a packet counts as lost: by evidence, never by time alone (DESIGN section 6; docs/protocol.md, "Loss").
 
 Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on another path, or of a reliability
-probe. Paths of one plane end in the same last hop and queue there together. How long another plane's queue has been is known,
-but not how long it has become, so evidence across planes allows for the longest delay seen there lately, and counts for nothing
-while the last hop is known to be full. The requester tells what left and what arrived, and asks for the verdicts of each SACK;
-it alone acts on them. The retransmission timeout is its own affair.
+probe. Paths of one plane end in the same last hop and queue there together, so a packet is allowed only what its path is known
+to take beyond the path of the evidence. How long another plane's queue has been is known, but not how long it has become, so
+evidence across planes allows for the longest delay seen there lately, and counts for nothing while the last hop is known to
+be full. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The
+retransmission timeout is its own affair.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from testbed.transport.mrc.events import LossReason
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.sent import SentPacket
-from testbed.transport.mrc.timing import ReorderWindow
+from testbed.transport.mrc.timing import REORDER_MOST_RTTS, ReorderWindow
 
 Touched = dict[Path, None]  # a set in order of insertion: what is judged first must not depend on addresses in memory
 DOUBTS = 256  # retransmissions that arrived, remembered until it is known whether they were needed
@@ -69,17 +70,23 @@ class _PathEvidence(_Evidence):
 class _PlaneEvidence(_Evidence):
     """One plane's; how much longer than the base its latest round trips took, and until when its last hop counts as full.
 
-    `least`: the shortest took so much more, or less: the base is the slowest plane's.
-    `full`: packets that left by then wait behind a queue which has just been seen to overflow.
+    `extra_ns`: what the path of the latest arrival was known to take beyond the base by then. `least`: the shortest took so
+    much more, or less: the base is the slowest plane's. `full`: packets that left by then wait behind a queue which has just
+    been seen to overflow.
     """
 
-    __slots__ = ("full", "least", "recent")
+    __slots__ = ("extra_ns", "full", "least", "recent")
 
     def __init__(self) -> None:
         super().__init__()
         self.recent: deque[int] = deque([0], RECENT)
         self.full = -1
+        self.extra_ns = 0
         self.least = 0
+
+    def allows(self, path: Path) -> int:
+        """How much later than this plane's latest arrival a packet of `path` may be: both have stood in the same last queue."""
+        return max(0, path.extra_ns - self.extra_ns)
 
 
 class LossJudge:
@@ -112,11 +119,15 @@ class LossJudge:
 
     def _note(self, path: Path, sent: int, proof: int) -> None:
         self._paths[path].note(sent, proof)
-        self._planes[path.plane].note(sent, proof)
+        plane = self._planes[path.plane]
+        if sent > plane.arrived:
+            plane.extra_ns = path.extra_ns
+        plane.note(sent, proof)
         self._latest.note(sent, proof)
 
     def sampled(self, path: Path, extra_ns: int) -> None:
-        """A round trip of `path` took `extra_ns` more than the base."""
+        """A round trip of `path` took `extra_ns` more than the base; more than the widest reorder window is not waited for."""
+        extra_ns = min(extra_ns, REORDER_MOST_RTTS * self._rtt_base_ns)
         path.sample(extra_ns)
         plane = self._planes[path.plane]
         plane.recent.append(extra_ns)
@@ -167,7 +178,10 @@ class LossJudge:
         queue = self._paths[path].in_flight
         while queue and not queue[0].outstanding:
             queue.popleft()
-        return bool(queue) and queue[0].sent + path.extra_ns + self.reorder.suspect_ns <= self._latest.arrived
+        if not queue:
+            return False
+        plane, due = self._planes[path.plane], queue[0].sent + self.reorder.suspect_ns
+        return due + plane.allows(path) <= plane.arrived or due + path.extra_ns <= self._latest.arrived
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: Touched, first: int, end: int, reason: LossReason, now: int
@@ -197,9 +211,8 @@ class LossJudge:
                 continue
             path = packet.path
             plane = self._planes[path.plane]
-            due = packet.sent + path.extra_ns + window
-            if due <= plane.arrived:
+            if packet.sent + plane.allows(path) + window <= plane.arrived:
                 found.append(Verdict(packet, reason, plane.proof))
-            elif packet.sent > plane.full and max(due, packet.sent + max(plane.recent) + window) <= latest.arrived:
+            elif packet.sent > plane.full and packet.sent + max((path.extra_ns, *plane.recent)) + window <= latest.arrived:
                 found.append(Verdict(packet, reason, latest.proof))
         return found

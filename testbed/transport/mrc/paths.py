@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
 from testbed.transport.mrc.planes import Plane, PlaneCause, PlaneState
-from testbed.transport.mrc.policies import POLICIES
+from testbed.transport.mrc.policies import make
 from testbed.transport.mrc.ports import PortClock
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
@@ -75,13 +76,17 @@ PlaneSink = Callable[[int, int, PlaneState, PlaneState, PlaneCause], None]
 
 
 class PathSet:
-    """Every path to a destination. `next` gives the path for one packet, or None while no usable port has room."""
+    """Every path to a destination, in order of preference: `active_evs` of them are in use at first, the others are backup.
+
+    `next` gives the path for one packet, or None while no usable port has room.
+    """
 
     def __init__(
         self,
         paths: Sequence[Path],
         *,
         policy: str,
+        own_policy: Callable[[Any], object] | None = None,
         active_evs: int,
         replacement: str,
         reshuffle: bool,
@@ -105,16 +110,16 @@ class PathSet:
         self.checking: list[Plane] = []  # being probed before they are used again
         for number in numbers:
             mine = [path for path in paths if path.plane == number]
-            rng.shuffle(mine)
             target = min(len(mine), max(1, active_evs // len(numbers))) if active_evs else len(mine)
             plane = Plane(number, mine, target)
+            rng.shuffle(plane.active)  # or all senders would set out on the same path
             self.planes.append(plane)
             for path in mine:
                 path.home = plane
         self.by_plane = {plane.number: plane for plane in self.planes}
         self._turns = self._shares()
         self._turn = rng.randrange(len(self._turns))
-        self.policy = POLICIES[policy](self)
+        self.policy = make(policy, own_policy, self)
         self.next = self.policy.next
         self._allowed = self.usable = len(paths)
         # No port that the policy would use has room before then.
@@ -171,6 +176,10 @@ class PathSet:
                 break
             waited = 0
         return passed  # every EV with room was skipped: ordinary rotation resolves it
+
+    def ready(self, now: int) -> list[Path]:
+        """The active paths whose port has room."""
+        return [path for plane in self.planes if plane.port.has_room(now) for path in plane.active]
 
     def _step(self, plane: Plane) -> Path:
         if plane.position >= len(plane.active):

@@ -1,12 +1,13 @@
 """How a sender picks the path of its next packet, and what it learns from feedback: one small interface, a registry of names.
 
-`mrc` is the protocol; `oblivious`, `single_path` and `reps` are what it is compared with.
+`mrc` is the protocol; `oblivious`, `single_path` and `reps` are what it is compared with; `Own` holds one from outside.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from testbed.transport.mrc.ev import USABLE, EvState
 from testbed.transport.mrc.ports import FOREVER
@@ -98,6 +99,80 @@ class Reps(Policy):
     def acknowledged(self, path: Path, *, marked: bool) -> None:
         if not marked:
             self._cache.append(path)
+
+
+class PolicyError(Exception):
+    """A policy of one's own failed, or chose what no policy may."""
+
+
+class Own(Policy):
+    """A policy from outside: any object with `next(now)`, and `full_until()`, `acknowledged(...)` and `react` where it wants.
+
+    Holds it to what the endpoint relies on: it chooses a path of its destination that is not denied, or None, and a path
+    whose port has no room waits for that port. Whatever it raises comes out as PolicyError.
+    """
+
+    def __init__(self, paths: PathSet, name: str, make: Callable[[Any], object]) -> None:
+        super().__init__(paths)
+        self._name = name
+        self._asked_at = 0
+        self._waiting: Path | None = None
+        try:
+            self._own: Any = make(paths)
+            self.react = bool(getattr(self._own, "react", False))
+            self._acknowledged: Any = getattr(self._own, "acknowledged", None)
+            self._full_until: Any = getattr(self._own, "full_until", None)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> PolicyError:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = "" if trace is None else f" ({trace.tb_frame.f_code.co_filename} line {trace.tb_lineno})"
+        return PolicyError(f"policy {self._name}: {type(error).__name__}: {error}{place}")
+
+    def next(self, now: int) -> Path | None:
+        self._asked_at = now
+        self._waiting = None
+        try:
+            chosen: Any = self._own.next(now)
+        except Exception as error:
+            raise self._failed(error) from error
+        if chosen is None:
+            return None
+        path = self.paths.by_ev.get(getattr(chosen, "ev", -1))
+        if path is None or path is not chosen:
+            raise PolicyError(f"policy {self._name} chose {chosen!r}, which is no path to this destination")
+        if path.state is EvState.DENIED:
+            raise PolicyError(f"policy {self._name} chose {path!r}, which is denied")
+        if not path.port.has_room(now):
+            self._waiting = path
+            return None
+        return path
+
+    def full_until(self) -> int:
+        if self._waiting is not None:
+            return self._waiting.port.full_until()
+        if self._full_until is None:
+            return max(super().full_until(), self._asked_at + 1)
+        try:
+            return max(int(self._full_until()), self._asked_at + 1)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def acknowledged(self, path: Path, *, marked: bool) -> None:
+        if self._acknowledged is None:
+            return
+        try:
+            self._acknowledged(path, marked=marked)
+        except Exception as error:
+            raise self._failed(error) from error
+
+
+def make(name: str, own: Callable[[Any], object] | None, paths: PathSet) -> Policy:
+    """The policy of one destination."""
+    return POLICIES[name](paths) if own is None else Own(paths, name, own)
 
 
 POLICIES: dict[str, type[Policy]] = {"mrc": Mrc, "oblivious": Oblivious, "single_path": SinglePath, "reps": Reps}
