@@ -18,7 +18,7 @@ from testbed.model.flows import Flow
 from testbed.model.fluid import Mode
 from testbed.model.jobs import ideal_rates
 from testbed.model.paths import paths
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Scenario, TransportKind
 from testbed.model.topology import Topology
 
 
@@ -108,7 +108,8 @@ def tied_to(
     Which ones they are is a draw of the sender; `used` holds those it sent on. A flow that sent nothing may have any.
     """
     spec = scenario.transport
-    chosen = spec.policy == "single_path" or spec.ev_list or spec.denylist
+    hashed = spec.kind is TransportKind.RC
+    chosen = hashed or spec.policy == "single_path" or spec.ev_list or spec.denylist
     if not chosen and all(spec.evs >= len(paths(topology, flow.source, flow.target)) for flow in flows):
         return None
     return tuple(evs or None for evs in used)

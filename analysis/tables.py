@@ -156,6 +156,7 @@ PORTS = Table(
         Column("trimmed", _I, "data packets trimmed", optional=True),
         Column("dropped_queue", _I, "packets dropped for want of room", optional=True),
         Column("dropped_fault", _I, "packets swallowed by a fault", optional=True),
+        Column("corrupted", _I, "packets delivered with one byte changed by a fault", optional=True),
         Column("queue_bytes_max", _I, "largest virtual queue of the interval in charged bytes", optional=True),
         Column("queue_bytes", _I, "virtual queue at the end of the interval in charged bytes", optional=True),
     ),

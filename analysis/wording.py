@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from testbed.model.jobs import collective
-from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, Scenario, TransportKind, WorkloadKind, WorkloadSpec
 from testbed.model.topology import host_name
 
 _RATES = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
@@ -68,6 +68,10 @@ def switches(scenario: Scenario, frame_bytes: int) -> str:
 
 def transport(scenario: Scenario, window_frames: int) -> str:
     t = scenario.transport
+    if t.kind is TransportKind.RC:
+        window = f"a window of {t.window_frames} frames per QP" if t.window_frames else "no window"
+        what = "RC (RoCEv2-like: one hashed path per QP, go-back-N)"
+        return f"{what}, payload {t.payload} bytes, congestion control {t.cc}, {window}."
     return (
         f"{t.kind.value.upper()} with policy {t.policy}, payload {t.payload} bytes, at most {t.evs} EVs per destination, "
         f"congestion control {t.cc}, window {window_frames} frames per destination, probes {'on' if t.probes else 'off'}."

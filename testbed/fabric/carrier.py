@@ -160,14 +160,27 @@ class Carriers:
 
     def _check(self, end: Netlink, plan: NodePlan) -> None:
         """Equal to the plan, except what other faults still hold down in this node."""
-        held: set[str] = set()
+        held = self._detours(plan)
         for port, link in plan.ports:
             if self._is_dark(link):
-                routes, neighbour = detour(plan, port.ifindex)
-                held.update(str(item) for group in (*plan.of_device(port.ifindex), routes, [neighbour]) for item in group)
+                held.update(str(item) for group in plan.of_device(port.ifindex) for item in group)
         found = [problem for problem in static.problems(end, plan) if not any(item in problem for item in held)]
         if found:
             raise KernelError(plan.node, "restore the carrier", "; ".join(found))
+
+    def problems(self, end: Netlink, plan: NodePlan) -> list[str]:
+        """As `static.problems`: what a fault took away is named, the detours that stand in for it are not."""
+        detours = self._detours(plan)
+        return [problem for problem in static.problems(end, plan) if not any(item in problem for item in detours)]
+
+    def _detours(self, plan: NodePlan) -> set[str]:
+        """What may be in a node besides its plan while carriers are down on purpose."""
+        found: set[str] = set()
+        for port, link in plan.ports:
+            if self._is_dark(link):
+                routes, neighbour = detour(plan, port.ifindex)
+                found.update(str(item) for item in (*routes, neighbour))
+        return found
 
 
 def _far(port: Port, link: Link) -> Port:

@@ -20,6 +20,7 @@ from testbed.errors import KernelError
 from testbed.fabric import queues
 from testbed.fabric.carrier import Carriers, End
 from testbed.fabric.namespaces import Namespaces
+from testbed.fabric.netlink import Netlink
 from testbed.fabric.plan import NodePlan
 from testbed.fabric.ports import Ports
 from testbed.model.faults import CARRIERS
@@ -94,6 +95,10 @@ class Faults:
         if not self._rebooting[switch]:
             self._carriers.start_switch(switch, self._lowered)
         return time.monotonic_ns()
+
+    def static_problems(self, end: Netlink, plan: NodePlan) -> list[str]:
+        """How a node differs from its plan; a fault's own detours are not named."""
+        return self._carriers.problems(end, plan)
 
     def hang(self, switch: str) -> int:
         """Its links stay up and it forwards nothing, until `wake`."""

@@ -221,6 +221,10 @@ class Fabric:
     def undo_fault(self, link: Link, action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = "") -> int:
         return self.undo_faults([link], action, direction, amount, side)[0]
 
+    def static_problems(self, end: Netlink, node: plan.NodePlan) -> list[str]:
+        """How a node's routes, neighbours and addresses differ from its plan; a fault's own detours are not named."""
+        return self._in_force.static_problems(end, node)
+
     def reboot(self, switch: str) -> int:
         """The switch goes down, empty, until `boot`. Returned as by `apply_fault`."""
         return self._in_force.reboot(switch)

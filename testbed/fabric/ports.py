@@ -143,7 +143,7 @@ class Ports:
 
     def forget_queue(self, ifindex: int) -> None:
         """The port's real queue has been emptied; so is the virtual one."""
-        self._program.counters.set(ifindex, "busy_until", 0)
+        self._program.counters.set(ifindex, "busy_until", time.monotonic_ns())
 
     def read(self, now_ns: int) -> list[PortCounters]:
         """Counters of every port in the order of `infos`. A few microseconds per port, no system call."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from testbed.fabric import queues, static
+from testbed.fabric import queues
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.network import Fabric
 from testbed.fabric.probe import Prober, Route, crossings, steps
@@ -49,7 +49,7 @@ def _check_static(fabric: Fabric) -> tuple[int, list[str]]:
     problems: list[str] = []
     for node, plan in fabric.plans.items():
         with Netlink(fabric.namespaces, node) as link:
-            problems += static.problems(link, plan)
+            problems += fabric.static_problems(link, plan)
             problems += queues.problems(plan, fabric.links, link)
         checked += len(plan.routes)
     return checked, problems + fabric.port_problems()

@@ -19,6 +19,7 @@ from testbed.model.scenario import (
     LinkSelector,
     LinkSpec,
     MeasureSpec,
+    TransportKind,
     TransportSpec,
     WorkloadKind,
     WorkloadSpec,
@@ -33,7 +34,7 @@ def check(root: t.Mapping, done: Values, problems: Problems) -> None:
         _names(root, topology, problems)
     if "links" in done and "transport" in done:
         _payload(root, done["links"], done["transport"], problems)
-    if topology and "transport" in done:
+    if topology and "transport" in done and done["transport"].kind is TransportKind.MRC:
         _evs(root, done, topology, problems)
     if "switch" in done and "transport" in done:
         _trim_size(root, done, problems)

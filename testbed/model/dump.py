@@ -12,6 +12,7 @@ from testbed.model.scenario import (
     FaultSpec,
     LinkSelector,
     Scenario,
+    TransportKind,
     TransportSpec,
     WorkloadKind,
     WorkloadSpec,
@@ -57,7 +58,7 @@ def dump(scenario: Scenario) -> str:
             "rtt": units.format_time(scenario.scale.rtt_ns),
         }
     header = "# Every key with the value in force.\n"
-    if not window:
+    if not window and scenario.transport.kind is TransportKind.MRC:
         frames, size = timing.window_frames(scenario), timing.window_bytes(scenario)
         header += f"# transport.window `auto` is {frames} frames per destination, {size} bytes of payload.\n"
     return header + "".join(_key(key, value) for key, value in document.items())

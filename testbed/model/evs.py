@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from testbed.model import flows
 from testbed.model.paths import Path, choose, paths
-from testbed.model.scenario import DenySpec, TransportSpec, WorkloadSpec
+from testbed.model.scenario import DenySpec, TransportKind, TransportSpec, WorkloadSpec
 from testbed.model.topology import Topology
 
 Span = tuple[int, int | None]  # ns after t = 0; None: to the end of the run
@@ -23,6 +23,8 @@ def given(transport: TransportSpec, seed: int, topology: Topology, source: int, 
     adding a flow changes no other.
     """
     known = paths(topology, source, target)
+    if transport.kind is TransportKind.RC:  # equal-cost paths, of which a hash takes one
+        return known
     if transport.ev_list:
         by_name = {path.name: path for path in known}
         return tuple(by_name[name] for name in transport.ev_list if name in by_name)

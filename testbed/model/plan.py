@@ -9,7 +9,7 @@ from testbed.model import evs, framing, jobs, timing, units
 from testbed.model.faults import PlannedFault, resolve
 from testbed.model.flows import Flow, flows
 from testbed.model.paths import Path
-from testbed.model.scenario import DenySpec, Scenario
+from testbed.model.scenario import DenySpec, Scenario, TransportKind
 from testbed.model.topology import Tier, Topology
 from testbed.model.transport import EXPONENTIAL_FOREVER, MPR_UNIT, timeout_ns
 
@@ -92,7 +92,7 @@ def summary(scenario: Scenario, topology: Topology, cores: int) -> str:
         ("fabric", f"{len(topology.hosts)} hosts, {t0s} T0 and {t1s} T1 on {topology.spec.planes} planes"),
         ("links", f"{len(tiers)}: {tiers.count(Tier.NIC_T0)} nic-t0, {tiers.count(Tier.T0_T1)} t0-t1; {_rates(scenario)}"),
         ("round trip", f"{timing.rtt_base_ns(scenario) / 1e6:g} ms base"),
-        ("in flight", f"{prediction.bdp_frames:.1f} frames per host ({planes} per plane), window {prediction.window_frames}"),
+        ("in flight", f"{prediction.bdp_frames:.1f} frames per host ({planes} per plane), {_window(scenario, prediction)}"),
         ("payload ceiling", f"{ceiling:.1%} of the rate: {per_host / 1e6:.2f} Mbit/s per host"),
         ("flows", f"{len(plan_flows)}: {_jobs(plan_flows)}"),
         ("ideal goodput", f"{prediction.goodput_bps / 1e6:.2f} Mbit/s in all, without faults"),
@@ -118,6 +118,12 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
     timer = f"{timeout_ns(n) / 1e6:g} ms (n = {n}), {spec.timeout_linear} times, then doubling {doubling}"
     mpr = f"{spec.mpr * MPR_UNIT} PSNs" + ("" if spec.mpr == spec.mpr_dest else f" ({spec.mpr_dest * MPR_UNIT} accepted)")
     wimm = f"{spec.max_wimm} WRITE_WITH_IMMs"
+    if spec.kind is TransportKind.RC:
+        return [
+            ("paths", f"{evs_per_pair} per pair, of which a hash of the 5-tuple takes one; {spec.qps} QP per flow"),
+            ("control", f"cc {spec.cc}, ACK every {units.format_size(spec.sack_bytes)}"),
+            ("timeout", timer),
+        ]
     lines = [
         ("EVs", f"{evs_per_pair} per pair, {active}; replacement {spec.replacement}"),
         ("policy", f"{spec.policy}, cc {spec.cc}, SACK every {units.format_size(spec.sack_bytes)}"),
@@ -137,6 +143,13 @@ def _ev_sets(scenario: Scenario, topology: Topology) -> Iterator[tuple[Path, ...
 def _denial(deny: DenySpec) -> str:
     until = "the end" if deny.for_ns is None else units.format_time(deny.at_ns + deny.for_ns)
     return f"{units.format_time(deny.at_ns)} to {until}: EVs over {':'.join(deny.ends)}"
+
+
+def _window(scenario: Scenario, prediction: Prediction) -> str:
+    """What bounds a sender; rc only by its rate, unless told otherwise."""
+    if scenario.transport.kind is TransportKind.RC and not scenario.transport.window_frames:
+        return "no window"
+    return f"window {prediction.window_frames}"
 
 
 def _rates(scenario: Scenario) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 class TransportKind(StrEnum):
     MRC = "mrc"
+    RC = "rc"
 
 
 class Routing(StrEnum):
@@ -101,9 +102,9 @@ class TransportSpec:
     policy: str  # mrc | oblivious | single_path | reps | FILE.py:Class
     policy_text: str  # what is in that file
     replacement: str  # same_plane | any
-    cc: str  # nscc | fixed | none
+    cc: str  # mrc: nscc | fixed | none; rc: dcqcn | none
     backpressure: bool  # the responder asks for smaller windows after trims at its last hop
-    window_frames: int  # 0: chosen from the BDP
+    window_frames: int  # 0: chosen from the BDP; rc: none
     sack_bytes: int
     probes: bool
     probe_interval_ns: int  # 0: two base round trips

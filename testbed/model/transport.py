@@ -22,6 +22,15 @@ KIB, MIB = 2**10, 2**20
 DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3.1)
 POLICIES = ("mrc", "oblivious", "single_path", "reps")
 
+# Congestion control by kind, the default first.
+CONTROLS = {TransportKind.MRC: ("nscc", "fixed", "none"), TransportKind.RC: ("dcqcn", "none")}
+CONTROLS_LATER = ("cubic", "bbr")
+# What a kind does not use.
+NOT_RC = (
+    *("evs", "active_evs", "ev_list", "denylist", "policy", "replacement", "probes", "reshuffle"),
+    *("mpr", "mpr_dest", "dynamic_mpr", "max_wimm", "max_wimm_dest", "backpressure"),
+)
+
 # Ranges and units of the published API (mrc-facts 3.1, 3.2, 3.4); the transport's QpLimits has the same.
 MPR_UNIT = 128  # PSNs
 MPR_MAX = 255
@@ -157,7 +166,7 @@ def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
     wimm = fields.integer(1, WIMM_MAX)
     mpr = fields.integer(1, MPR_MAX)
     return (
-        Key("kind", fields.choice([kind.value for kind in TransportKind], ("rc", "tcp", "mptcp")), "mrc"),
+        Key("kind", fields.choice([kind.value for kind in TransportKind], ("tcp", "mptcp")), "mrc"),
         Key("payload", fields.size(64, 64 * KIB), DEFAULT_PAYLOAD),
         Key("qps", _qps, 1),
         Key("evs", fields.integer(1, 2**16), 128),  # the paper's NICs hold 128 to 256 (mrc-facts 3.5)
@@ -166,7 +175,7 @@ def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
         Key("denylist", lambda tree, path: _denylist(tree, path, problems), ()),
         Key("policy", lambda tree, path: _policy(tree, path, folder), "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
-        Key("cc", fields.choice(("nscc", "fixed", "none"), ("dcqcn", "cubic", "bbr")), "nscc"),
+        Key("cc", fields.choice(sorted({cc for each in CONTROLS.values() for cc in each}), CONTROLS_LATER), None),
         Key("backpressure", fields.boolean, True),
         Key("window", _window, _Window()),
         Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
@@ -205,7 +214,14 @@ def transport(tree: t.Tree, path: str, problems: Problems, folder: Path) -> Tran
         message = f"{window.size} bytes are not a whole number of {values['payload']}-byte payloads"
         problems.add(t.locate(tree, "window"), fields.join(path, "window"), message)
         raise fields.Reported
-    values["kind"] = TransportKind(values["kind"])
+    kind = values["kind"] = TransportKind(values["kind"])
+    values["cc"] = values["cc"] or CONTROLS[kind][0]
+    if values["cc"] not in CONTROLS[kind]:
+        message = f"{kind} has no congestion control {values['cc']}"
+        problems.add(t.locate(tree, "cc"), fields.join(path, "cc"), message, f"available: {', '.join(CONTROLS[kind])}")
+        raise fields.Reported
+    if kind is TransportKind.RC:
+        values |= {"ev_list": (), "denylist": ()}
     for key in ("mpr", "max_wimm"):
         values[f"{key}_dest"] = values[f"{key}_dest"] or values[key]
     return TransportSpec(
@@ -225,20 +241,29 @@ def default() -> TransportSpec:
     return transport(t.Mapping(t.Place("", 0), {}), "transport", Problems(), Path())
 
 
+def _is_rc(spec: TransportSpec) -> bool:
+    return spec.kind is TransportKind.RC
+
+
 def _learns_nothing(spec: TransportSpec) -> bool:
-    return spec.policy in ("oblivious", "single_path")
+    return not _is_rc(spec) and spec.policy in ("oblivious", "single_path")
+
+
+def _single_path(spec: TransportSpec) -> bool:
+    return not _is_rc(spec) and spec.policy == "single_path"
+
+
+def _no_backup(spec: TransportSpec) -> bool:
+    return not (spec.active_evs or _learns_nothing(spec) or _is_rc(spec))
 
 
 # Which keys mean nothing when, and why. A kind of transport that does not use a key gets a line here.
 UNUSED: tuple[tuple[tuple[str, ...], Callable[[TransportSpec], bool], str], ...] = (
+    (NOT_RC, _is_rc, "rc has one path per QP, given by a hash of its 5-tuple"),
     (("evs",), lambda spec: bool(spec.ev_list), "ev_list says which EVs there are"),
-    (
-        ("replacement", "probes"),
-        _learns_nothing,
-        "this policy takes no path out of use",
-    ),
-    (("replacement",), lambda spec: not spec.active_evs and not _learns_nothing(spec), "active_evs leaves no backup"),
-    (("active_evs", "reshuffle"), lambda spec: spec.policy == "single_path", "policy single_path has no rotation"),
+    (("replacement", "probes"), _learns_nothing, "this policy takes no path out of use"),
+    (("replacement",), _no_backup, "active_evs leaves no backup"),
+    (("active_evs", "reshuffle"), _single_path, "policy single_path has no rotation"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from testbed.fabric.queues import shaper
 from testbed.model import evs, jobs, sizes, timing, usid
 from testbed.model.flows import Flow
-from testbed.model.scenario import Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import Scenario, TransportKind, WorkloadKind, WorkloadSpec
 from testbed.model.topology import Tier, Topology, host_name
 
 HostPlan = dict[str, Any]
@@ -62,6 +62,17 @@ def _ports(scenario: Scenario, topology: Topology, host: int) -> list[dict[str, 
 
 def _transport(scenario: Scenario) -> dict[str, Any]:
     spec = scenario.transport
+    timers = {"timeout_n": spec.timeout_n, "linear": spec.timeout_linear, "exponential": spec.timeout_exponential}
+    if spec.kind is TransportKind.RC:
+        return {
+            "kind": spec.kind.value,
+            "payload": spec.payload,
+            "cc": spec.cc,
+            "window_bytes": spec.window_frames * spec.payload,
+            "ack_bytes": spec.sack_bytes,
+            "rtt_base_ns": timing.rtt_base_ns(scenario),
+            "limits": timers,
+        }
     own = {"policy_text": spec.policy_text} if spec.policy_text else {}
     return own | {
         "kind": spec.kind.value,
@@ -85,9 +96,7 @@ def _transport(scenario: Scenario) -> dict[str, Any]:
             "dynamic_mpr": spec.dynamic_mpr,
             "max_wimm": spec.max_wimm,
             "max_wimm_dest": spec.max_wimm_dest,
-            "timeout_n": spec.timeout_n,
-            "linear": spec.timeout_linear,
-            "exponential": spec.timeout_exponential,
+            **timers,
         },
     }
 

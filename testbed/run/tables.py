@@ -30,7 +30,7 @@ PLANE_CAUSES = ("", "port_down", "port_up", "peer_down", "peer_up", "probe_answe
 EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow")
 ROLES = ("sender", "receiver")
 OK, CORRUPT = 1, 2  # a message's verdict
-CE, DUPLICATE, TRIMMED = 1, 2, 8 | 16  # the receiver's flags
+CE, DUPLICATE, TRIMMED, REFUSED = 1, 2, 8 | 16, 32  # the receiver's flags
 
 Connection = dict[str, Any]
 
@@ -73,7 +73,7 @@ def packets(source: Source) -> pd.DataFrame:
     if got is not None:
         flags[seen] = got["flags"].to_numpy()[arrival[seen]]
         placed[seen] = got["placed_ns"].to_numpy()[arrival[seen]]
-    whole = seen & (flags & TRIMMED == 0)
+    whole = seen & (flags & (TRIMMED | REFUSED) == 0)
     fate = np.asarray(FATES, dtype=object)[sent["fate"].to_numpy()]
     marked = (sent["marked"].to_numpy() != 0) | (flags & CE != 0)
     fate[(fate == "acknowledged") & marked] = "marked"

@@ -24,6 +24,7 @@ COUNTERS = (
     "trimmed",
     "dropped_queue",
     "dropped_fault",
+    "corrupted",
 )
 LEVELS = ("queue_bytes_max", "queue_bytes")  # of the interval and of the moment; not cumulative
 PORT_FIELDS = [("t_ns", "<i8"), ("port", "<u2"), *((name, "<i8") for name in (*COUNTERS, *LEVELS))]

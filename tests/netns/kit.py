@@ -135,6 +135,17 @@ def settings(net: Fabric) -> Array:
     return net._program.settings
 
 
+def ifindex_of(net: Fabric, hop: tuple[str, str]) -> int:
+    """Of the port from a node to its neighbour."""
+    return next(info.ifindex for info in net.ports if (info.node, info.neighbour) == hop)
+
+
+def program_counter(net: Fabric, hop: tuple[str, str], member: str) -> int:
+    """One member of `struct port_counters`, as the program keeps it."""
+    assert net._program is not None
+    return net._program.counters.get(ifindex_of(net, hop), member)
+
+
 def counters(net: Fabric) -> dict[tuple[str, str], PortCounters]:
     """Counters by (node, neighbour)."""
     values = net.read_ports(time.monotonic_ns())

@@ -38,13 +38,13 @@ def overload(
     net: Fabric,
     sizes: tuple[int, ...],
     count: int,
-    dscp: Dscp,
+    dscp: Dscp | tuple[Dscp, ...],
     ecn: Ecn = Ecn.NOT_ECT,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Overload:
     """Send `count` packets, sizes in turn, from h0 to h2 as fast as h0's own port lets them; wait until all has arrived.
 
-    `meanwhile` is called after every GLANCE packets.
+    Several classes take turns too, each for one packet of every size. `meanwhile` is called after every GLANCE packets.
     """
     read_end, write_end = os.pipe()
     with kit.raw(net, "h0") as source, kit.raw(net, "h2") as target:
@@ -59,6 +59,7 @@ def overload(
         os.close(write_end)
         source.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENDER_BUFFER)
         source.settimeout(100)
+        classes = dscp if isinstance(dscp, tuple) else (dscp,)
         payloads = [bytearray(b"\x60" + bytes(size - 1)) for size in sizes]
         found = Overload()
         way = kit.path(net, 0, 2)
@@ -66,7 +67,7 @@ def overload(
         for number in range(count):
             payload = payloads[number % len(payloads)]
             _NUMBER.pack_into(payload, 0, number)
-            kit.send(source, way, bytes(payload), dscp, ecn)
+            kit.send(source, way, bytes(payload), classes[number // len(payloads) % len(classes)], ecn)
             found.sent[len(payload)] += 1
             if number % GLANCE == GLANCE - 1:
                 meanwhile()

@@ -23,10 +23,6 @@ def ports_of(net: Fabric) -> Ports:
     return net._ports
 
 
-def index_of(net: Fabric, hop: tuple[str, str]) -> int:
-    return next(info.ifindex for info in net.ports if (info.node, info.neighbour) == hop)
-
-
 def cross(net: Fabric, size: int) -> list[bytes]:
     """COUNT packets over HOP; what arrives."""
     found: list[bytes] = []
@@ -45,14 +41,14 @@ def test_a_share_is_lost_behind_the_shaper_and_counted_once(sandbox: Sandbox, ra
 
     def body() -> None:
         with kit.fabric((1, 2, 1, 2), 10**9) as net:
-            ports_of(net).set_loss(index_of(net, HOP), ratio)
+            ports_of(net).set_loss(kit.ifindex_of(net, HOP), ratio)
             got = cross(net, 200)
             count = kit.counters(net)
             assert count[HOP].packets == count[HOP].delivered_packets == COUNT
             assert len(got) == COUNT - count[HOP].dropped_fault
             assert count[HOP].dropped_fault == pytest.approx(ratio * COUNT, abs=5 * (COUNT * ratio * (1 - ratio)) ** 0.5)
             assert sum(other.dropped_fault for other in count.values()) == count[HOP].dropped_fault
-            ports_of(net).set_loss(index_of(net, HOP), 0)
+            ports_of(net).set_loss(kit.ifindex_of(net, HOP), 0)
             assert len(cross(net, 200)) == COUNT
 
     sandbox(body)
@@ -61,7 +57,7 @@ def test_a_share_is_lost_behind_the_shaper_and_counted_once(sandbox: Sandbox, ra
 def test_exactly_one_byte_beyond_the_outer_header_changes(sandbox: Sandbox) -> None:
     def body() -> None:
         with kit.fabric((1, 2, 1, 2), 10**9) as net:
-            ports_of(net).set_corrupt(index_of(net, HOP), 0.25)
+            ports_of(net).set_corrupt(kit.ifindex_of(net, HOP), 0.25)
             got = cross(net, 200)
             count = kit.counters(net)[HOP]
             changed = [data for data in got if data != bytes(200)]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import statistics
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,37 +18,73 @@ from testbed.fabric.bpf import layout
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.network import Fabric
 from testbed.model.codepoints import Dscp, Ecn
+from testbed.model.usid import host_sid
 from tests.netns import kit
 
 pytestmark = pytest.mark.netns
 Sandbox = Callable[[Callable[[], None]], None]
 PAYLOAD = 4200
 CHARGED = PAYLOAD + kit.FRAME_EXTRA
+MBIT = 1_000_000
+UDP_HEADER = 8
+NOBODY = 0xFFF  # a host that is in no topology here
 
 
-def delivered_rate(net: Fabric, port: tuple[str, str], seconds: float) -> float:
-    """Bit/s of charged bytes that come out at the far end of a port."""
-    first = kit.counters(net)[port]
-    time.sleep(seconds)
-    last = kit.counters(net)[port]
-    return (last.delivered_bytes - first.delivered_bytes) * 8e9 / (last.t_ns - first.t_ns)
+@contextmanager
+def flood(net: Fabric, hop: tuple[str, str], charged: int) -> Iterator[None]:
+    """From h0, as fast as its socket and its own port take them, frames of `charged` bytes; the T0 has no route for them."""
+    payload = bytes(charged - kit.FRAME_EXTRA - UDP_HEADER)
+    with net.namespaces.inside(hop[0]):
+        source = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    with source:
+        source.setsockopt(socket.SOL_SOCKET, kit.SO_SNDBUFFORCE, 1 << 20)  # blocks long before the port's 512 frames
+        source.connect((str(host_sid(0, NOBODY)), 9))
+        child = os.fork()
+        if child == 0:
+            try:
+                while True:
+                    source.send(payload)
+            finally:
+                os._exit(1)
+        try:
+            yield
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("rate_bps", [5_000_000, 20_000_000, 1_001_000_000, 2_500_000_000])
-def test_a_backlogged_port_sends_at_its_rate(steady: Sandbox, rate_bps: int) -> None:
-    """H-04: also above 1000 Mbit/s, where Mininet silently installs no limit; read back and, where this machine can, met."""
+@pytest.mark.parametrize("rate_mbps", [1, 20, 100, 1000, 2500, 10_000])
+def test_a_full_port_sends_at_its_rate(steady: Sandbox, rate_mbps: int) -> None:
+    """H-04: within 1 % by the kernel's own counters, at every interval in which its queue never ran empty; never faster.
+
+    Skipped, with what was reached, where this machine cannot keep the port full.
+    """
+    hop = ("h0", "p0t0-0")
+    rate = rate_mbps * MBIT
 
     def body() -> None:
-        with kit.fabric((1, 2, 1, 2), rate_bps) as net, kit.raw(net, "h0") as source:
-            with Netlink(net.namespaces, "h0") as link:
-                found = queues.read(link)[net.ports[0].ifindex]
-            assert found.rate_bps == rate_bps
-            if rate_bps > 100_000_000:
-                return  # no promise that one Python sender fills this
-            for _ in range(240):
-                kit.send(source, kit.path(net, 0, 2), bytes(PAYLOAD))
-            seconds = 170 * CHARGED * 8 / rate_bps
-            assert delivered_rate(net, ("h0", "p0t0-0"), seconds) == pytest.approx(rate_bps, rel=0.015)
+        with kit.fabric((1, 1, 1, 2), rate) as net:
+            with Netlink(net.namespaces, hop[0]) as link:
+                assert queues.read(link)[kit.ifindex_of(net, hop)].rate_bps == rate
+            seconds = 0.5 if rate >= 20 * MBIT else 1.5
+            charged = min(CHARGED, max(200, int(rate / 8 * seconds / 500)))  # a frame is 0.2 % of an interval at most
+            full, reached = [], []
+            with flood(net, hop, charged):
+                time.sleep(0.3)
+                for _ in range(3):
+                    first, dry = kit.counters(net)[hop], kit.program_counter(net, hop, "idle_ns")
+                    time.sleep(seconds)
+                    last, dry_later = kit.counters(net)[hop], kit.program_counter(net, hop, "idle_ns")
+                    reached.append((last.delivered_bytes - first.delivered_bytes) * 8e9 / (last.t_ns - first.t_ns) / rate)
+                    if dry == dry_later:
+                        full.append(reached[-1])
+            count = kit.counters(net)[hop]
+            assert count.dropped_queue == count.helper_failures == 0
+            print(f"{rate_mbps} Mbit/s: {', '.join(f'{value:.4f}' for value in reached)} of it; {len(full)} of 3 never dry")
+            assert max(reached) <= 1.01
+            if not full:
+                pytest.skip(f"this machine cannot keep a port of {rate_mbps} Mbit/s full: {max(reached):.2f} of it at most")
+            assert min(full) >= 0.99
 
     steady(body)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import statistics
 import struct
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -53,33 +53,44 @@ def assert_accounts_agree(net: Fabric, found: Overload) -> None:
 
 
 def test_overload_delivers_trims_or_drops_each_packet_once(steady: Sandbox) -> None:
-    """50,000 packets of three sizes at twice the port's rate."""
+    """100,000 packets of three sizes, a fourth of them not trimmable, at twice the port's rate; every account exact.
+
+    The link is used to 0.99 and more, as the mean over all intervals in which the port's queue never ran empty.
+    """
 
     def body() -> None:
         with kit.fabric((1, 2, 1, 2), HOST_RATE, RATE, spec=SPEC) as net:
             only_this_hop_decides(net)
+            # As low as `trim`, which else keeps the queue too short for what may not be trimmed ever to be dropped.
+            settings, port_index = kit.settings(net), kit.ifindex_of(net, HOP)
+            settings.set(port_index, "limit", settings.get(port_index, "trim"))
             samples: list[tuple[int, int, int]] = []
 
             def glance() -> None:
                 now = kit.counters(net)[HOP]
-                samples.append((now.t_ns, now.delivered_bytes, now.queue_bytes))
+                samples.append((now.t_ns, now.delivered_bytes, kit.program_counter(net, HOP, "idle_ns")))
 
-            found = overload(net, SIZES, 50_000, Dscp.TRIMMABLE, Ecn.ECT0, glance)
+            classes = (Dscp.TRIMMABLE, Dscp.TRIMMABLE_RETX, Dscp.TRIMMABLE, Dscp.NO_TRIM)
+            found = overload(net, SIZES, 100_000, classes, Ecn.ECT0, glance)
             assert_accounts_agree(net, found)
             port = kit.counters(net)[HOP]
-            assert port.dropped_queue == 0
-            assert sum(found.arrived.values()) == 50_000
-            assert set(found.numbers) == set(range(50_000))
+            cut = found.of(Dscp.TRIMMED)
+            whole = sum(found.of(dscp) for dscp in set(classes))
+            assert whole + cut + port.dropped_queue == sum(found.sent.values()) == 100_000
+            assert cut == port.trimmed > 10_000
+            assert port.dropped_queue > 1000
+            assert whole > 10_000
             assert {size for size, dscp, _ in found.arrived if dscp is Dscp.TRIMMED} == {CUT}
-            assert found.of(Dscp.TRIMMED) == port.trimmed > 10_000
+            assert {size for size, dscp, _ in found.arrived if dscp is not Dscp.TRIMMED} == set(SIZES)
             # The shaper charges what is left of a trimmed packet, and whole packets get the rest of the link.
             assert port.control_bytes == port.trimmed * (TRIM_SIZE + kit.OVERHEAD)
-            whole = sum((size + kit.FRAME_EXTRA) * n for (size, dscp, _), n in found.arrived.items() if dscp is Dscp.TRIMMABLE)
-            assert port.bytes == whole + port.control_bytes
-            busy = [(a, b) for a, b in pairwise(samples) if a[2] and b[2]]
-            # The median: an interval in which the machine stopped for a while says nothing about the port.
-            used = statistics.median((b[1] - a[1]) * 8e9 / (b[0] - a[0]) / RATE for a, b in busy)
-            print(f"utilisation {used:.4f}, trimmed {port.trimmed}, marked {port.marked}, sender {found.seconds:.1f} s")
+            rest = sum((size + kit.FRAME_EXTRA) * n for (size, dscp, _), n in found.arrived.items() if dscp is not Dscp.TRIMMED)
+            assert port.bytes == rest + port.control_bytes
+            full = [(a, b) for a, b in pairwise(samples) if a[2] == b[2]]
+            assert len(full) > len(samples) / 2
+            used = sum(b[1] - a[1] for a, b in full) * 8e9 / sum(b[0] - a[0] for a, b in full) / RATE
+            print(f"utilisation {used:.4f}, {len(full)} of {len(samples)} intervals, whole {whole}, trimmed {cut}", end=", ")
+            print(f"dropped {port.dropped_queue}, marked {port.marked}, sender {found.seconds:.1f} s")
             assert 0.99 <= used <= 1.01
 
     steady(body)
@@ -131,7 +142,7 @@ def test_a_packet_that_is_already_short_gets_the_codepoint_and_keeps_its_length(
 
 
 @pytest.mark.parametrize(("trimming", "dscp"), [(False, Dscp.TRIMMABLE), (True, Dscp.NO_TRIM)])
-def test_without_trimming_what_is_over_the_limit_is_dropped_and_counted(sandbox: Sandbox, trimming: bool, dscp: Dscp) -> None:
+def test_without_trimming_what_is_over_the_limit_is_dropped_and_counted(steady: Sandbox, trimming: bool, dscp: Dscp) -> None:
     def body() -> None:
         spec = kit.switch(trimming=trimming)
         with kit.fabric((1, 2, 1, 2), HOST_RATE, RATE, spec=spec) as net:
@@ -140,26 +151,30 @@ def test_without_trimming_what_is_over_the_limit_is_dropped_and_counted(sandbox:
             assert_accounts_agree(net, found)
             port = kit.counters(net)[HOP]
             assert port.trimmed == 0
-            assert port.dropped_queue > 1000
+            assert port.dropped_queue > 100
             assert {seen for _, seen, _ in found.arrived} == {dscp}
 
-    sandbox(body)
+    steady(body)
 
 
-def test_trimming_survives_flaps_and_a_switch_that_lost_everything_static(sandbox: Sandbox) -> None:
-    """The port's link down and up from its far side, then every port of the T1 (all that a reboot takes) and the reload."""
+def test_trimming_survives_a_flap_of_the_port_and_a_reboot_of_either_switch(sandbox: Sandbox) -> None:
+    """The port's link down and up from its far side; then the far switch loses all it has, then the port's own."""
+
+    def flap(net: Fabric) -> None:
+        net.apply_fault(net.topology.link(*HOP), FaultAction.DOWN)
+        net.undo_fault(net.topology.link(*HOP), FaultAction.DOWN)
+
+    def reboot(net: Fabric, switch: str) -> None:
+        net.reboot(switch)
+        net.boot(switch)
 
     def body() -> None:
         with kit.fabric((1, 2, 1, 2), HOST_RATE, RATE, spec=SPEC) as net:
             only_this_hop_decides(net)
             first = overload(net, SIZES, 3000, Dscp.TRIMMABLE)
             assert_accounts_agree(net, first)
-            t1 = [link for link in net.topology.links if link.upper.node == "p0t1-0"]
-            for links in ([net.topology.link(*HOP)], t1):
-                for link in links:
-                    net.apply_fault(link, FaultAction.DOWN)
-                for link in links:
-                    net.undo_fault(link, FaultAction.DOWN)
+            for disturb in (flap, partial(reboot, switch=HOP[1]), partial(reboot, switch=HOP[0])):
+                disturb(net)
                 before = kit.counters(net)[HOP]
                 again = overload(net, SIZES, 3000, Dscp.TRIMMABLE)
                 after = kit.counters(net)[HOP]
@@ -171,38 +186,31 @@ def test_trimming_survives_flaps_and_a_switch_that_lost_everything_static(sandbo
 
 
 def test_control_waits_for_one_frame_at_most(steady: Sandbox) -> None:
-    """p99 of the wait in the overloaded port's high band: one full frame's time plus 1 ms, the best of three tries.
+    """p99 through the overloaded port's high band: below one full frame's time plus 1 ms.
 
-    At 5 Mbit/s, where a frame (7.3 ms) is longer than this machine's hiccups; the time of an unloaded crossing is taken off.
+    At 5 Mbit/s, where a frame (7.3 ms) is longer than a machine's hiccups. The rest of the way is in the figure too.
     """
 
     def body() -> None:
-        frame_ms = queues.full_frame(kit.links(1, (0,))) * 8e3 / 5_000_000
-        limit_ms = frame_ms + 1.0
+        limit_ms = queues.full_frame(kit.links(1, (0,))) * 8e3 / 5_000_000 + 1.0
+        waits: list[float] = []
         with kit.fabric((1, 2, 1, 2), 50_000_000, 5_000_000, spec=SPEC) as net:
-            results: list[float] = []
-            for _ in range(3):
-                results.append(_control_waits(net))
-                if results[-1] <= limit_ms:
-                    break
-            print(f"control p99 {results} ms, limit {limit_ms:.2f} ms")
-            assert min(results) <= limit_ms
-
-    def _control_waits(net: Fabric) -> float:
-        waits = []
-        with kit.raw(net, "h1") as probe, kit.raw(net, "h0") as source, kit.raw(net, "h2") as sink:
-            way, data = kit.path(net, 1, 2), kit.path(net, 0, 2)
-            for number in range(150):
-                for _ in range(3):
-                    kit.send(source, data, bytes(4200), Dscp.TRIMMABLE)
-                kit.send(probe, way, struct.pack("=Q", time.monotonic_ns()), Dscp.CONTROL)
-                while True:
-                    got, dscp, _ = kit.receive(sink)
-                    if dscp is Dscp.CONTROL:
-                        break
-                waits.append((time.monotonic_ns() - struct.unpack("=Q", got)[0]) / 1e6)
-                time.sleep(0.004 + number % 7 / 1000)
-        return float(sorted(waits)[int(0.99 * len(waits))])
+            sockets = kit.raw(net, "h1"), kit.raw(net, "h0"), kit.raw(net, "h2")
+            with sockets[0] as probe, sockets[1] as source, sockets[2] as sink:
+                way, data = kit.path(net, 1, 2), kit.path(net, 0, 2)
+                for number in range(300):
+                    for _ in range(3):
+                        kit.send(source, data, bytes(4200), Dscp.TRIMMABLE)
+                    kit.send(probe, way, struct.pack("=Q", time.monotonic_ns()), Dscp.CONTROL)
+                    while True:
+                        got, dscp, _ = kit.receive(sink)
+                        if dscp is Dscp.CONTROL:
+                            break
+                    waits.append((time.monotonic_ns() - struct.unpack("=Q", got)[0]) / 1e6)
+                    time.sleep(0.004 + number % 7 / 1000)
+        p99 = sorted(waits)[int(0.99 * len(waits))]
+        print(f"control p50 {sorted(waits)[len(waits) // 2]:.2f}, p99 {p99:.2f} ms, limit {limit_ms:.2f} ms")
+        assert p99 < limit_ms
 
     steady(body)
 

@@ -11,7 +11,7 @@ import pytest
 from testbed.fabric.probe import Route, crossings
 from testbed.fabric.verify import covering_pairs, verify
 from testbed.model.paths import paths
-from testbed.model.scenario import TopologySpec
+from testbed.model.scenario import FaultAction, TopologySpec
 from testbed.model.topology import build
 from tests.netns import kit
 
@@ -101,3 +101,21 @@ def test_the_pairs_for_large_fabrics_cross_every_link_both_ways() -> None:
                 wanted[link.lower.node, link.upper.node] += 1
                 wanted[link.upper.node, link.lower.node] += 1
         assert set(crossed) == set(wanted)
+
+
+def test_while_a_link_is_down_its_detours_are_no_strangers(sandbox: Sandbox) -> None:
+    """What the fault took is named, and the paths that it cut; the routes that stand in to count what is lost are not."""
+
+    def body() -> None:
+        with kit.fabric((1, 2, 2, 1)) as net:
+            down = net.topology.link("p0t0-0", "p0t1-1")
+            net.apply_fault(down, FaultAction.DOWN)
+            problems = verify(net, net.topology).problems
+            assert any("probe lost" in problem for problem in problems)
+            assert all("p0t1-1" in problem for problem in problems if "probe lost" in problem)
+            assert any("is missing" in problem for problem in problems)
+            assert not [problem for problem in problems if "not in the plan" in problem]
+            net.undo_fault(down, FaultAction.DOWN)
+            assert verify(net, net.topology).problems == []
+
+    sandbox(body)

@@ -72,6 +72,10 @@ class Port:
         self.counts: Counter[str] = Counter()
         self.queues: list[float] = []  # frames found waiting by each data packet
 
+    def slow_down(self, factor: float) -> None:
+        """Drain at 1 / `factor` of the rate from now on; thresholds stay."""
+        self._byte_ns *= factor
+
     def offer(self, frame: Frame) -> None:
         clos = self._clos
         now = clos.now

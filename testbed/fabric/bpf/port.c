@@ -119,6 +119,10 @@ static __always_inline enum verdict enqueue(struct queue *queue, const struct po
 	bpf_spin_lock(&queue->lock);
 	if (rate && count->busy_until > now)
 		occupancy = (count->busy_until - now) * rate / NS_PER_S;
+	else if (count->busy_until) {
+		count->idle_ns += now - count->busy_until;
+		count->busy_until = now;
+	}
 	verdict = decide(port, packet, occupancy, dice);
 	if (verdict == ACCEPT || verdict == MARK) {
 		if (rate) {

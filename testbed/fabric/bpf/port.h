@@ -41,6 +41,7 @@ struct port_counters {
 	__u64 helper_failures;  /* a kernel helper refused; the packet was dropped or left unmarked */
 	__u64 queue_high;       /* highest occupancy seen by an arriving packet, itself included */
 	__u64 busy_until;       /* CLOCK_MONOTONIC ns when the virtual queue runs empty */
+	__u64 idle_ns;          /* how long it was empty in all, from its first packet on: unchanged means never dry */
 	__u64 delivered_packets; /* came in at this port, those that the wire then loses included */
 	__u64 delivered_bytes;   /* their charged bytes */
 	__u64 wire_lost;         /* of these: lost by the `loss` setting */

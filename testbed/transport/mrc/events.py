@@ -59,6 +59,7 @@ RECEIVED_DUPLICATE = 2
 RECEIVED_RETRANSMISSION = 4
 RECEIVED_TRIMMED = 8
 RECEIVED_TRIMMED_LASTHOP = 16
+RECEIVED_REFUSED = 32  # whole, but thrown away: out of order where the transport takes packets in order only (rc)
 
 
 Decide = Callable[[int, int, int, int, int, int], None]  # t_ns, trace.Kind, QP, PSN, EV, value

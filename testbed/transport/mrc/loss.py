@@ -18,7 +18,7 @@ from typing import NamedTuple
 from testbed.transport.mrc.events import LossReason
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.sent import SentPacket
-from testbed.transport.mrc.timing import ReorderWindow
+from testbed.transport.mrc.timing import REORDER_MOST_RTTS, ReorderWindow
 
 Touched = dict[Path, None]  # a set in order of insertion: what is judged first must not depend on addresses in memory
 DOUBTS = 256  # retransmissions that arrived, remembered until it is known whether they were needed
@@ -126,7 +126,8 @@ class LossJudge:
         self._latest.note(sent, proof)
 
     def sampled(self, path: Path, extra_ns: int) -> None:
-        """A round trip of `path` took `extra_ns` more than the base."""
+        """A round trip of `path` took `extra_ns` more than the base; more than the widest reorder window is not waited for."""
+        extra_ns = min(extra_ns, REORDER_MOST_RTTS * self._rtt_base_ns)
         path.sample(extra_ns)
         plane = self._planes[path.plane]
         plane.recent.append(extra_ns)

@@ -4,7 +4,8 @@ Paths assumed bad get one probe per path and interval, and are restored after en
 
 Neither the interval nor the count is published (mrc-facts 3.7). By default two base RTTs and three answers: a path is back
 within eight RTTs of its repair, and a dead one costs half a packet per RTT. An answer may take longer than the interval, so
-that a slow path that was taken for a dead one comes back too: probes are numbered per path, and "in a row" is by number.
+that a slow path that was taken for a dead one comes back too: probes are numbered per path, and "in a row" is by number. One
+that takes longer than the widest reorder window says the opposite: packets there would be called lost again.
 
 A plane whose ports are both up again is used once one probe over it has been answered; one goes out each half base RTT.
 """
@@ -17,6 +18,7 @@ from testbed.transport.mrc.headers import Erth
 from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.planes import CONNECTED, PlaneCause, PlaneState
+from testbed.transport.mrc.timing import REORDER_MOST_RTTS
 from testbed.transport.mrc.trace import Kind
 
 INTERVAL_RTTS = 2
@@ -98,9 +100,10 @@ class Prober:
         plane.confirm(path, now)
         if plane.state is PlaneState.CHECKING and sent >= plane.since:
             paths.plane_event(plane, PlaneCause.PROBE_ANSWERED, now)
-        if not number:
+        extra = now - sent - self._rtt_base_ns
+        if not number or extra > REORDER_MOST_RTTS * self._rtt_base_ns:
             return
-        path.sample(now - sent - self._rtt_base_ns)
+        path.sample(extra)
         path.probes_answered.add(number)
         if all(number - back in path.probes_answered for back in range(self._answers)):
             paths.restore(path, now)

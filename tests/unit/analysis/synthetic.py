@@ -351,6 +351,7 @@ def _ports(plan: _Plan, packets: pd.DataFrame) -> pd.DataFrame:
                         "trimmed": 0,
                         "dropped_queue": 0,
                         "dropped_fault": 0,
+                        "corrupted": 0,
                         "queue_bytes_max": queue * 2,
                         "queue_bytes": np.minimum(queue, frame_bytes),
                     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -96,3 +97,52 @@ def test_a_permutation_keeps_its_queues_below_certain_marking(cc: str) -> None:
     got = sum(row[4] for host in range(2 * hosts) for row in clos.received(host, since=WARM * RTT))
     ideal = 2 * hosts * 4 * frames_rate(24) * clos.payload / clos.frame / 8 * (60 - WARM) * RTT / 1e9
     assert got / ideal >= 0.97
+
+
+class SlowPlane:
+    """Four hosts in two groups send to each other; plane 0's ports of one kind become slow. What the other planes keep."""
+
+    def __init__(self, kind: str, factor: float) -> None:
+        self.clos = clos = Clos(
+            groups=2,
+            hosts_per_t0=2,
+            uplinks=3,
+            rate_bps=frames_rate(24),
+            delay_ns=RTT // 2,
+            payload=4096,
+            sack_bytes=16384,
+            cc="nscc",
+        )
+        for source, target in ((0, 3), (1, 2), (2, 0), (3, 1)):
+            clos.stream(source, target, message=1 << 20)
+        clos.run(30 * RTT)
+        self.before = self.rate(15)
+        for (name, plane, *_), port in clos.ports.items():
+            if name == kind and plane == 0:
+                port.slow_down(factor)
+        clos.run(70 * RTT)
+        self.during = self.rate(40)
+
+    def rate(self, rtts: int) -> float:
+        since = self.clos.now - rtts * RTT
+        return sum(row[4] for host in range(4) for row in self.clos.received(host, since) if row[6] != 0) / rtts
+
+    def deny(self) -> float:
+        for end in self.clos.ends:
+            for peer in range(4):
+                for ev in range(3):
+                    with suppress(StopIteration):
+                        end.deny(peer, ev, self.clos.now)
+        self.clos.run(60 * RTT)
+        return self.rate(30)
+
+
+def test_h17_slow_ports_of_the_senders_cost_no_other_plane() -> None:
+    slow = SlowPlane("nic", 100)
+    assert slow.during >= 0.9 * slow.before
+
+
+def test_h17_a_slow_last_hop_holds_back_every_plane_until_it_is_denied() -> None:
+    slow = SlowPlane("last", 10)
+    assert slow.during < 0.6 * slow.before
+    assert slow.deny() >= 0.95 * slow.before

@@ -50,3 +50,22 @@ def test_two_planes_with_a_tenfold_delay_difference(window: int) -> None:
     rate, again, _ = goodput(lambda packet: packet.ev >> 16 == 1, window, 2)
     assert again < 0.001
     assert rate >= 0.9 * ideal
+
+
+@pytest.mark.parametrize(("late_rtts", "comes_back"), [(4, True), (12, False)])
+def test_answers_that_took_for_ever_bring_no_path_back(late_rtts: int, comes_back: bool) -> None:
+    pair = Pair()
+    slow = 1 << 16 | 2
+
+    def rule(packet: Packet) -> Verdict:
+        if packet.ev != slow or packet.source:
+            return Verdict(pair.delay_ns)
+        return Verdict(None if packet.is_data else pair.delay_ns * (1 + 2 * late_rtts))
+
+    pair.rule = rule
+    pair.write(0, random.Random(1).randbytes(400_000))
+    pair.run(60 * 2 * pair.delay_ns)
+    statistics = pair.ends[0].statistics()
+    assert statistics["evs_retired"] >= 1
+    assert statistics["ev_probe_answers"] > 3
+    assert (statistics["evs_restored"] > 0) is comes_back
