@@ -1,4 +1,4 @@
-"""How long messages took, and steps where a workload has them: cumulative distributions by job."""
+"""How long messages took: cumulative distributions by job."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def _bytes_lost(view: View) -> dict[str, float]:
     counted = ~np.isin(packets.flow, dead)
     if not np.any(counted):
         return {}
-    pairs = np.stack([packets.flow, packets.qp, packets.psn], axis=1)[counted]
-    unique, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    number = (packets.flow << 48 | packets.qp << 24 | packets.psn)[counted]  # QP numbers and PSNs have 24 bits
+    unique, first, inverse = np.unique(number, return_index=True, return_inverse=True)
     arrived = np.zeros(len(unique), np.bool_)
     arrived[inverse.reshape(-1)[packets.placed_ns[counted] > 0]] = True
     return {"bytes_lost": float(np.sum(packets.size[counted][first][~arrived]))}

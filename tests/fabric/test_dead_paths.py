@@ -124,3 +124,22 @@ def test_a_policy_from_a_file_beside_the_scenario_steers_a_run(tmp_path: Path) -
     run = Run(tmp_path, str(ROOT / "docs/examples/two-choices.yaml"), "measure={warmup: 1s, duration: 3s}", "faults=[]")
     assert run.packets["path"].nunique() == 24
     assert "class TwoChoices" in (Path(run.loaded.path) / "two_choices.py").read_text()
+
+
+def test_a_denied_link_carries_no_data_until_it_is_allowed_and_probed(tmp_path: Path) -> None:
+    """One entry from the start to the end, one for a second in mid-run; nothing is lost for either."""
+    entries = "[p0t0-0:p0t1-0, {link: 'p1t0-0:p1t1-1', at: 1500ms, for: 1s}]"
+    small = "{planes: 2, t0_groups: 2, t1_per_plane: 3, hosts_per_t0: 2}"
+    settings = ["measure={warmup: 1s, duration: 4s}", "faults=[]", "expect=[]", f"transport.denylist={entries}"]
+    run = Run(tmp_path, "silent-link", f"topology={small}", *settings)
+    assert set(run.packets["path"]) == {"p0t1-1", "p0t1-2", "p1t1-0", "p1t1-1", "p1t1-2"}
+    changes = run.events.query("kind == 'ev_state' and ev == 65537")
+    denied = changes[changes["reason"] == "deny"].set_index("host")["t_ns"]
+    allowed = changes[changes["reason"] == "allow"].set_index("host")["t_ns"]
+    assert set(denied.index) == set(allowed.index) == {"h0", "h1", "h2", "h3"}
+    assert 1.4 * S < denied.min() < allowed.min()
+    over = run.packets[run.packets["path"] == "p1t1-1"]
+    for host, mine in over.groupby("host", observed=True):
+        between = mine[(mine["sent_ns"] > denied[host] + S // 20) & (mine["sent_ns"] < allowed[host])]
+        assert between.empty, "its port held two frames at most when it was denied"
+        assert (mine["sent_ns"] > allowed[host]).any(), "probes brought it back"

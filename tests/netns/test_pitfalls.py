@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,6 +81,27 @@ def test_h05_the_burst_grows_with_the_rate(sandbox: Sandbox) -> None:
     sandbox(body)
 
 
+def test_h05_the_kernel_complains_of_no_rate(sandbox: Sandbox) -> None:
+    """All links at 1, 100 and 1000 Mbit/s: not a word about a qdisc, a quantum or a burst in the kernel's log."""
+
+    def body() -> None:
+        log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            os.lseek(log, 0, os.SEEK_END)
+            for rate in (1, 100, 1000):
+                with kit.fabric((1, 2, 1, 1), rate * MBIT):
+                    pass
+            said = []
+            with suppress(BlockingIOError):
+                while True:
+                    said.append(os.read(log, 8192).decode(errors="replace").lower())
+        finally:
+            os.close(log)
+        assert not [line for line in said if any(word in line for word in ("quantum", "burst", "tbf", "sch_", "qdisc"))]
+
+    sandbox(body)
+
+
 @pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
 def test_h05_one_tcp_flow_fills_a_slow_uplink_behind_a_fast_host_link(sandbox: Sandbox) -> None:
     """1 Gbit/s into 100 Mbit/s: at least 90 % of the bottleneck, the best of some tries. Plain IPv6 over host routes."""
@@ -130,6 +152,41 @@ def test_h08_sizes_up_to_the_mtu_pass_over_srv6_on_every_plane_and_larger_ones_a
                 with pytest.raises(OSError, match="Message too long") as refused:
                     kit.send(source, kit.path(net, 0, 1, plane), bytes(largest + 1))
                 assert refused.value.errno == errno.EMSGSIZE
+
+    sandbox(body)
+
+
+def test_h08_bulk_tcp_with_the_full_mtu_neither_stalls_nor_fragments(sandbox: Sandbox) -> None:
+    """4 MB in segments of MTU - 60 bytes, over host routes; IPv6 fragments made and needed on the way: none."""
+    amount = 4 << 20
+
+    def fragments(net: Fabric, node: str) -> list[int]:
+        with net.namespaces.inside(node):
+            lines = Path("/proc/thread-self/net/snmp6").read_text().splitlines()
+        return [int(line.split()[1]) for line in lines if line.startswith(("Ip6Frag", "Ip6Reasm", "Ip6InTooBig"))]
+
+    def body() -> None:
+        with kit.fabric((1, 2, 1, 1), 100 * MBIT) as net:
+            inner_routes(net)
+            with net.namespaces.inside("h1"):
+                server = socket.create_server((str(usid.inner_address(1)), 5001), family=socket.AF_INET6)
+            with net.namespaces.inside("h0"):
+                client = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+            with server, client:
+                client.settimeout(kit.LATEST_S)
+                client.bind((str(usid.inner_address(0)), 0))
+                client.connect((str(usid.inner_address(1)), 5001))
+                taken, _ = server.accept()
+                with taken:
+                    taken.settimeout(kit.LATEST_S)
+                    assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) >= kit.MTU - 60 - 12  # less timestamps
+                    sender = threading.Thread(target=client.sendall, args=(bytes(amount),))
+                    sender.start()
+                    left = amount
+                    while left:
+                        left -= len(taken.recv(1 << 16))
+                    sender.join()
+            assert not any(sum(fragments(net, node)) for node in net.plans)
 
     sandbox(body)
 
