@@ -37,7 +37,7 @@ ROOMS = {
     "testbed.host": Room(("testbed.transport",)),
     "testbed.fabric": Room(("testbed.model", "testbed.errors", "mininet", "pyroute2")),
     "testbed.run": Room(("testbed.model", "testbed.errors", "testbed.venv", "testbed.fabric", "analysis", "yaml", *NUMERIC)),
-    "analysis": Room(("testbed.model", "testbed.errors", "testbed.venv", "jinja2", "markupsafe", "cycler", *NUMERIC)),
+    "analysis": Room(("testbed.model", "testbed.errors", "testbed.venv", "yaml", "jinja2", "markupsafe", "cycler", *NUMERIC)),
 }
 
 
