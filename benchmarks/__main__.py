@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
-BENCHMARKS = {"endpoint": "delivered packets per second of the endpoint against a bare windowed loop"}
+BENCHMARKS = {
+    "endpoint": "delivered packets per second of the endpoint against a bare windowed loop",
+    "probes": "what the interval and the count of background probes cost and bring, under the virtual clock",
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -93,6 +93,8 @@ class Pair:
         sack_bytes: int = 4096,
         active_evs: int = 0,
         probes: bool = True,
+        probe_interval_ns: int = 0,
+        probe_answers: int = 3,
         limits: QpLimits | None = None,
         qps: int = 1,
     ) -> None:
@@ -119,6 +121,8 @@ class Pair:
                     sack_bytes=sack_bytes,
                     rtt_base_ns=2 * delay_ns,
                     probes=probes,
+                    probe_interval_ns=probe_interval_ns,
+                    probe_answers=probe_answers,
                     reshuffle=True,
                     ports=tuple(PortConfig(plane, rate_bps) for plane in range(planes)),
                     overhead_bytes=24,

@@ -95,10 +95,10 @@ class LossJudge:
     __slots__ = ("_doubtful", "_latest", "_paths", "_planes", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
-        self.reorder = ReorderWindow(rtt_base_ns)
         self._rtt_base_ns = rtt_base_ns
         self._latest = _Evidence()  # of all paths together
         self._paths = {path: _PathEvidence() for path in paths}
+        self.reorder = ReorderWindow(rtt_base_ns, max(path.port.frame_ns for path in self._paths))
         self._planes = {path.plane: _PlaneEvidence() for path in self._paths}
         self._doubtful: dict[int, SentPacket] = {}  # by PSN: what an arrived retransmission repeats
 

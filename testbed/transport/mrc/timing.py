@@ -10,16 +10,21 @@ from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, TIMEOUT_MAX_N, TIM
 REORDER_DECAY_RTTS = 4  # a widened reorder window halves after so long without another spurious retransmission
 SUSPECT_DIVISOR = 4  # a path is suspected at a quarter of the reorder window
 REORDER_MOST_RTTS = 8
+# No narrower than so many frames at the NIC port's rate: what counts where a base RTT holds fewer than four.
+REORDER_FRAMES = 2
 
 
 class ReorderWindow:
-    """Starts at half a base RTT, doubles on each spurious retransmission, decays."""
+    """Starts at half a base RTT, or what two frames take if that is longer; doubles on each spurious retransmission, decays.
+
+    A packet that meets one frame more than another in its queues is late by that frame's serialisation time, whatever the RTT.
+    """
 
     __slots__ = ("_changed", "_floor", "_rtt_base_ns", "_value", "count")
 
-    def __init__(self, rtt_base_ns: int) -> None:
+    def __init__(self, rtt_base_ns: int, frame_ns: int) -> None:
         self._rtt_base_ns = rtt_base_ns
-        self._floor = rtt_base_ns // 2
+        self._floor = max(rtt_base_ns // 2, REORDER_FRAMES * frame_ns)
         self._value = self._floor
         self._changed = 0
         self.count = 0  # spurious retransmissions seen
@@ -37,7 +42,7 @@ class ReorderWindow:
 
     def spurious(self, now: int) -> None:
         self.count += 1
-        self._value = min(2 * self._value, REORDER_MOST_RTTS * self._rtt_base_ns)
+        self._value = max(self._value, min(2 * self._value, REORDER_MOST_RTTS * self._rtt_base_ns))
         self._changed = now
 
 

@@ -129,6 +129,7 @@ def test_trimmed_packets_are_sent_again_at_once(dscp: Dscp, states: bool) -> Non
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_the_last_packet_lost_several_times_still_arrives_soon(times: int) -> None:
+    """Pitfall H-16: no later packet tells of the loss, so a timer must, and the trace says so."""
     pair = Pair()
     last = (pair.qps[0].psn + 99) & 0xFFFFFF
     drops = 0
@@ -148,9 +149,14 @@ def test_the_last_packet_lost_several_times_still_arrives_soon(times: int) -> No
     assert drops == times
     assert pair.now - start - undisturbed < (1 + 2.5 * times) * RTT
     assert {row[8] for row in pair.log[0].packets if row[7] == Fate.LOST} <= {LossReason.PROBE, LossReason.LATER_SAME_PATH}
+    story = [step.what for step in pair.log[0].history() if step.what in ("probe", "lost")]
+    assert story[:2] == ["probe", "lost"]
+    assert bytes(pair.memory[1][: 100 * 1024]) == content(100 * 1024)
+    assert pair.immediates(1) == [1000]
 
 
 def test_the_final_acknowledgement_lost() -> None:
+    """Pitfall H-16, the third case."""
     pair = Pair()
     lost = 0
 

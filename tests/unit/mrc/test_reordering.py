@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from testbed.transport.mrc.codepoints import Dscp
+from testbed.transport.mrc.ev import Cause, EvState
+from testbed.transport.mrc.events import Fate
 from tests.support.virtual import MS, Packet, Pair, Verdict
 
 MEASURE_NS = 20_000 * MS
@@ -47,9 +50,61 @@ def test_one_path_ten_times_slower() -> None:
 @pytest.mark.parametrize("window", [160])
 def test_two_planes_with_a_tenfold_delay_difference(window: int) -> None:
     ideal, _, _ = goodput(lambda packet: False, window, 2)
-    rate, again, _ = goodput(lambda packet: packet.ev >> 16 == 1, window, 2)
+    rate, again, pair = goodput(lambda packet: packet.ev >> 16 == 1, window, 2)
     assert again < 0.001
     assert rate >= 0.9 * ideal
+    wrong = pair.log[0].fates()[Fate.LOST]  # nothing was lost; one taken for lost twice is found out once
+    assert 0.8 * wrong <= pair.ends[0].statistics()["spurious"] <= wrong
+    assert wrong > 0
+
+
+def test_two_frames_more_in_one_queue_are_not_loss_however_few_frames_a_round_trip_holds() -> None:
+    """At 1 Mbit/s a frame takes 34 ms, and half of this round trip is 20."""
+    pair = Pair(rate_bps=1_000_000, payload=4096, window_frames=20)
+    frame_ns = next(iter(pair.qps[0].peer.paths.all)).port.frame_ns
+    rng = random.Random(3)
+    free: dict[int, int] = {}  # by plane: when the sender's port has sent what it holds
+
+    def rule(packet: Packet) -> Verdict:
+        if not packet.is_data:
+            return Verdict(pair.delay_ns)
+        leaves = max(packet.now, free.get(packet.plane, 0))
+        free[packet.plane] = leaves + frame_ns
+        return Verdict(leaves - packet.now + pair.delay_ns + rng.choice((0, 2 * frame_ns - MS)))
+
+    pair.rule = rule
+    pair.write(0, rng.randbytes(1 << 19), wr_id=0)
+    assert pair.run(60_000 * MS, until=lambda: bool(pair.completed(0)))
+    assert frame_ns > pair.delay_ns
+    assert pair.log[0].fates() == {Fate.ACKNOWLEDGED: 128}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_only_losses_retire_and_every_loss_does(seed: int) -> None:
+    pair = Pair(seed=seed, window_frames=60)
+    rng = random.Random(seed)
+    lossy = {1 << 16 | 1, 2 << 16 | 4}
+    gone: dict[int, int] = {}  # by EV: when its first packet was lost
+
+    def rule(packet: Packet) -> Verdict:
+        if packet.ev in lossy and packet.is_data and rng.random() < 0.3:
+            gone.setdefault(packet.ev, packet.now)
+            return Verdict(None)
+        trim = rng.choice((Dscp.TRIMMED, Dscp.TRIMMED_LASTHOP)) if rng.random() < 0.1 else None
+        return Verdict(pair.delay_ns, trim=trim, mark=rng.random() < 0.2)
+
+    pair.rule = rule
+    pair.write(0, rng.randbytes(1 << 19), wr_id=0)
+    assert pair.run(60_000 * MS, until=lambda: bool(pair.completed(0)))
+    log = pair.log[0]
+    retired = [row for row in log.states if row.after == EvState.ASSUMED_BAD]
+    lost = {(row.fate_ns, row.ev) for row in log.packets if row.fate == Fate.LOST}
+    assert {row.ev for row in retired} == lossy == set(gone)
+    assert {(row.t_ns, row.ev) for row in retired} <= lost
+    for ev, at in gone.items():  # out of use within three round trips of its first loss
+        assert min(row.t_ns for row in retired if row.ev == ev) - at <= 3 * 2 * pair.delay_ns
+    assert log.fates()[Fate.TRIMMED] > 20
+    assert {row.cause for row in log.states} >= {Cause.MARKED, Cause.TRIMMED}
 
 
 @pytest.mark.parametrize(("late_rtts", "comes_back"), [(4, True), (12, False)])
