@@ -78,6 +78,7 @@ class NsccWindow(Window):
         "_quick_achieved",
         "_quick_at",
         "_quick_ignored",
+        "_quick_peak",
         "_quick_to_ignore",
         "_quick_wanted",
         "_quiet",
@@ -99,7 +100,8 @@ class NsccWindow(Window):
         self._fast = False
         self._quick_at = 0  # when quick adapt may act next
         self._quick_achieved = 0  # bytes acknowledged since it last looked
-        self._quick_wanted = False  # a packet was trimmed or lost since it last acted
+        self._quick_wanted = False  # a packet was trimmed or lost since it last looked
+        self._quick_peak = 0  # most bytes in flight since it last looked
         self._quick_to_ignore = 0  # bytes in flight when it last acted: their marks and trims tell of the window before
         self._quick_ignored = 0
 
@@ -125,6 +127,7 @@ class NsccWindow(Window):
         p = self.parameters
         self._quick_achieved += newly
         self._quick_ignored += newly
+        self._quick_peak = max(self._quick_peak, self.inflight + newly)
         if delay_ns < 0:
             delay = int(self._average_ns)  # an ambiguous round trip says nothing new
         else:
@@ -187,13 +190,15 @@ class NsccWindow(Window):
             acted = True
         elif now > self._quick_at:
             pressed = self._quick_wanted or delay > QUICK_TARGETS * p.target_ns
-            if self._quick_at and pressed and self._quick_achieved < p.max_window >> QUICK_GATE:
+            used = 2 * self._quick_peak >= self._cwnd  # else it is the application that had little to send
+            if self._quick_at and pressed and used and self._quick_achieved < p.max_window >> QUICK_GATE:
                 self._set(min(self._cwnd, self._quick_achieved))
                 self._quick_to_ignore = self.inflight
                 self._quick_ignored = 0
-                self._quick_wanted = False
                 acted = True
+            self._quick_wanted = False
             self._quick_achieved = 0
+            self._quick_peak = self.inflight
             self._quick_at = now + p.base_rtt_ns + p.target_ns
         if acted:
             self._gains = 0.0

@@ -180,6 +180,23 @@ def test_quick_adapt_leaves_a_window_that_gets_through() -> None:
     assert driver.window.limit >= before
 
 
+def test_quick_adapt_leaves_a_sender_that_had_little_to_send() -> None:
+    """A loss at the end of a collective's phase, then silence: that little arrived in that time is the application's doing."""
+    driver = Driver(64, quick_adapt=True)
+    window, most = driver.window, driver.window.limit
+    driver.sack(delay=0.1)
+    driver.now += 2 * RTT
+    driver.sack(2, delay=0.1)  # what the count starts from
+    driver.sack(2, delay=0.1)
+    window.sent(MTU)
+    window.lost(MTU, driver.now)
+    driver.now += 10 * RTT  # the compute phase
+    driver.sack(2, delay=0.1)
+    driver.now += 2 * RTT
+    driver.sack(2, delay=0.1)
+    assert window.limit >= most - MTU
+
+
 def test_an_unknown_delay_counts_as_the_average() -> None:
     driver = Driver()
     driver.shrink_to(16)
