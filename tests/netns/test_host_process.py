@@ -84,7 +84,7 @@ def test_messages_are_delivered_and_recorded(tmp_path: Path) -> None:
         other = read_records(tmp_path / f"h{1 - index}" / "received.rec")
         assert other[(other["flags"] & 2) == 0]["bytes"].sum() == acknowledged["bytes"].sum()
         assert (records["samples"]["t_ns"] > 0).all()
-        assert len(records["loop"]) > 10
+        assert len(records["loop"]) >= 5
 
 
 def handed_a_high_descriptor(directory: str) -> None:
@@ -105,7 +105,7 @@ def test_a_runner_with_more_than_1024_descriptors(tmp_path: Path) -> None:
 
 
 def all_packets_of_a_lossy_wire(directory: str) -> None:
-    """A receiver whose packets are dropped in bursts: plane 2 goes away in one direction for a while, and comes back."""
+    """The receiver's port on plane 2 goes away for a while and comes back, without its route."""
     hosts = pair(Path(directory), message=300_001)
     start(hosts)
     until_placed(hosts[1], 300_001)
@@ -115,7 +115,7 @@ def all_packets_of_a_lossy_wire(directory: str) -> None:
     until_placed(hosts[1], 300_001)
     sender, receiver = finish(hosts)
     assert sender["messages_corrupt"] == receiver["messages_corrupt"] == 0
-    assert sender["retransmissions"] > 0
+    assert receiver["port_updates"] > 0  # told while its port was down; what was in flight on it at that moment may be nothing
     assert receiver["wire_dropped_unreachable_plane2"] > 0  # b's own port went down: its route is gone
 
 
