@@ -224,8 +224,8 @@ def _dry(view: View) -> _Measures:
 
 
 def _delay(view: View) -> _Measures:
-    smallest_ms = min(view.run.scenario.links.delay_ns) / 1e6
-    if smallest_ms == 0:
+    smallest_ms = min((delay for delay in view.run.scenario.links.delay_ns if delay), default=0) / 1e6
+    if not smallest_ms:
         return {"delay_late": (0.0, "no delay asked for")}
     lags = floats(view.run.cpu, "lag_ms_p99")[_rows(view, "delay")]
     late = float(np.mean(lags[~np.isnan(lags)])) if np.any(~np.isnan(lags)) else float("nan")
@@ -267,9 +267,16 @@ def _sockets(view: View) -> _Measures:
 
 
 def _pauses(view: View, host: str) -> list[tuple[int, int]]:
-    """When a fault had this host stopped."""
-    mine = (fault for fault in view.faults if fault.action == FaultAction.PAUSE and fault.places == (host,))
-    return [(fault.start_ns, view.end_ns if fault.end_ns is None else fault.end_ns) for fault in mine]
+    """When faults had this host stopped, apart and in order: pauses that overlap are one."""
+    found: list[tuple[int, int]] = []
+    for fault in view.faults:
+        if fault.action != FaultAction.PAUSE or fault.places != (host,):
+            continue
+        start, end = fault.start_ns, view.end_ns if fault.end_ns is None else fault.end_ns
+        if found and start <= found[-1][1]:
+            start, end = found[-1][0], max(end, found.pop()[1])
+        found.append((start, end))
+    return found
 
 
 def _fault_late(view: View) -> _Measures:

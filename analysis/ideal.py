@@ -14,6 +14,7 @@ import numpy as np
 
 from analysis.arrays import NS, Floats, Ints
 from analysis.confirmed import Fault
+from testbed.model.faults import composed
 from testbed.model.flows import Flow
 from testbed.model.fluid import Mode
 from testbed.model.jobs import ideal_rates
@@ -80,9 +81,7 @@ def ideal(
         active = tuple(index for index, span in enumerate(spans) if span[0] <= start and stop <= span[1])
         held = [fault for fault in faults if fault.start_ns <= start and (fault.end_ns is None or stop <= fault.end_ns)]
         dead = frozenset(name for fault in held for name in fault.dead)
-        shares: dict[str, float] = {}
-        for fault in held:
-            shares |= {name: shares.get(name, 1.0) * share for name, share in fault.shares}
+        shares = composed((fault.action, name, share) for fault in held for name, share in fault.shares)
         state = (active, dead, frozenset(shares.items()))
         if state not in known:
             known[state] = ideal_rates(

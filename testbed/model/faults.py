@@ -137,9 +137,9 @@ def _direction(spec: FaultSpec, links: tuple[Link, ...]) -> str:
 
 def shares(planned: Iterable[PlannedFault], links: LinkSpec, t_ns: int) -> dict[str, float]:
     """What is left at `t_ns` of link directions that carry less than their rate but not nothing, as `fluid` takes it:
-    `from>to` -> 0..1. Faults on one direction multiply.
+    `from>to` -> 0..1.
     """
-    left: dict[str, float] = {}
+    parts: list[tuple[str, str, float]] = []
     for fault in planned:
         if not fault.active(t_ns) or fault.spec.action in DEADLY:
             continue
@@ -147,8 +147,25 @@ def shares(planned: Iterable[PlannedFault], links: LinkSpec, t_ns: int) -> dict[
             for way in fault.directions:
                 ends = (link.lower.node, link.upper.node)
                 name = ">".join(ends if way == UP else ends[::-1])
-                left[name] = left.get(name, 1.0) * fault.share_left(link, links)
-    return left
+                parts.append((fault.spec.action, name, fault.share_left(link, links)))
+    return composed(parts)
+
+
+def composed(parts: Iterable[tuple[str, str, float]]) -> dict[str, float]:
+    """What faults that hold at one time leave of each direction, from (action, `from>to`, what each leaves by itself).
+
+    Of several rates the lowest holds; shares of packets that are lost multiply.
+    """
+    slowest: dict[str, float] = {}
+    kept: dict[str, float] = {}
+    for action, name, share in parts:
+        slowest.setdefault(name, 1.0)
+        kept.setdefault(name, 1.0)
+        if action == FaultAction.RATE:
+            slowest[name] = min(slowest[name], share)
+        else:
+            kept[name] *= share
+    return {name: slowest[name] * kept[name] for name in kept}
 
 
 def dead_links(planned: Iterable[PlannedFault], t_ns: int) -> frozenset[str]:

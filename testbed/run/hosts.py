@@ -139,6 +139,8 @@ class Hosts:
         return _in_state(host, "T")
 
     def resume(self, name: str) -> int:
+        if name in self._hosts and self._hosts[name].killed:  # in mid-pause: there is nothing left to go on
+            return time.monotonic_ns()
         host = self._living(name, "resume")
         host.paused -= 1
         if not host.paused:

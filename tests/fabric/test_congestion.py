@@ -57,6 +57,7 @@ def run(out: Path, scenario: str, warmup: str, duration: str, *settings: str) ->
     assert done.returncode in RAN, done.stderr
     folder = (out / scenario / "latest").resolve()
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    assert summary["metrics"]["messages_corrupt"] == 0, "on any machine"
     if summary["status"] == "invalid":
         pytest.skip("the machine was too slow: " + "; ".join(summary["fidelity"]["reasons"]))
     return Run(summary["metrics"], view(analysis.load(folder)))

@@ -18,7 +18,7 @@ import pytest
 import analysis
 from analysis.results import Run as Loaded
 from tests.fabric import inventory
-from tests.support.machine import undisturbed
+from tests.support.machine import certain, undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -43,7 +43,8 @@ class Run:
         command = [sys.executable, str(ROOT / "run_experiment.py"), scenario, "--out", str(out), "--no-figures", "--quiet"]
         command += [part for setting in settings for part in ("--set", setting)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-        assert done.returncode in RAN, done.stderr
+        with certain():
+            assert done.returncode in RAN, done.stderr
         folder = (out / Path(scenario).stem / "latest").resolve()
         self.summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
         self.loaded: Loaded = analysis.load(folder)
@@ -55,7 +56,8 @@ class Run:
             for column in columns:
                 table[column] -= t0_ns
         metrics = self.summary["metrics"]
-        assert (metrics["messages_corrupt"], metrics["messages_incomplete"]) == (0, 0)
+        with certain():
+            assert (metrics["messages_corrupt"], metrics["messages_incomplete"]) == (0, 0)
 
     def retirements(self) -> Any:
         events = self.events

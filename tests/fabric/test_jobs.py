@@ -50,9 +50,10 @@ def run(tmp_path: Path, *workload: str, settings: tuple[str, ...] = ()) -> tuple
     return summary, analysis.load(folder)
 
 
-def undisturbed(summary: dict[str, Any]) -> bool:
-    """Whether the figures are the fabric's and not the machine's."""
-    return bool(summary["fidelity"]["verdict"] == "valid")
+def skip_unless_valid(summary: dict[str, Any]) -> None:
+    """What comes behind is only asked where the figures are the fabric's and not the machine's; a skip says that it was not."""
+    if summary["fidelity"]["verdict"] != "valid":
+        pytest.skip("right, but too disturbed to be measured: " + "; ".join(summary["fidelity"]["reasons"]))
 
 
 def test_a_ring_is_right_bit_for_bit_and_reaches_its_bus_bandwidth(tmp_path: Path) -> None:
@@ -61,9 +62,9 @@ def test_a_ring_is_right_bit_for_bit_and_reaches_its_bus_bandwidth(tmp_path: Pat
     assert loaded.steps.groupby("step")["host"].nunique().iloc[:-1].eq(4).all()
     carried = loaded.messages[loaded.messages["verdict"] == "ok"]
     assert set(carried["phase"].dropna()) == set(range(6))
-    if undisturbed(summary):
-        assert summary["metrics"]["busbw_ratio"] >= 0.95
-        assert summary["metrics"]["step_jitter"] <= 0.2
+    skip_unless_valid(summary)
+    assert summary["metrics"]["busbw_ratio"] >= 0.95
+    assert summary["metrics"]["step_jitter"] <= 0.2
 
 
 def test_all_to_all_is_right_bit_for_bit(tmp_path: Path) -> None:
@@ -82,8 +83,8 @@ def test_no_step_of_a_training_waits_for_a_flap_for_long(tmp_path: Path) -> None
     assert set(loaded.steps["verdict"]) == {"ok"}
     assert (loaded.steps["ready_ns"] - loaded.steps["start_ns"]).min() >= 100_000_000
     took = steps.took_ns[1:] / 1e6
-    if undisturbed(summary):
-        assert took.max() <= np.median(took) + 6 * RTT_MS
+    skip_unless_valid(summary)
+    assert took.max() <= np.median(took) + 6 * RTT_MS
 
 
 def test_two_jobs_share_the_fabric_and_each_is_measured(tmp_path: Path) -> None:
@@ -92,9 +93,9 @@ def test_two_jobs_share_the_fabric_and_each_is_measured(tmp_path: Path) -> None:
     both = [steps_of(loaded, index) for index in (0, 1)]
     assert all(steps is not None and len(steps.step) >= 3 for steps in both)
     assert set(loaded.steps["job"]) == {"one", "other"}
-    if undisturbed(summary):
-        means = [float(np.mean(steps.took_ns[1:])) for steps in both if steps is not None]
-        assert max(means) <= 1.1 * min(means), "the same job twice"
+    skip_unless_valid(summary)
+    means = [float(np.mean(steps.took_ns[1:])) for steps in both if steps is not None]
+    assert max(means) <= 1.1 * min(means), "the same job twice"
 
 
 HALVES = (("[h0, h2]", "one"), ("[h1, h3]", "other"))

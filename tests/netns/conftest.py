@@ -9,15 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from testbed.fabric.sandbox import run_in_sandbox
-from tests.support.machine import undisturbed
+from tests.support.machine import Certain, undisturbed
 
 Sandbox = Callable[[Callable[[], None]], None]
-SKIPPED = 77  # no exit status of ours
+SKIPPED, ASSERTED = 77, 78  # no exit statuses of ours
 
 
 @pytest.fixture
 def sandbox() -> Sandbox:
-    """Call it with the body. A failed assertion inside fails the test with its own traceback."""
+    """Call it with the body. A failed assertion inside fails the test with its own traceback; anything else is `Certain`."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
 
@@ -30,9 +30,9 @@ def sandbox() -> Sandbox:
             except pytest.skip.Exception as reason:
                 os.write(write_end, str(reason).encode())
                 return SKIPPED
-            except BaseException:  # noqa: BLE001 - whatever it was, it goes to the parent
+            except BaseException as trouble:  # noqa: BLE001 - whatever it was, it goes to the parent
                 os.write(write_end, traceback.format_exc()[-60_000:].encode())
-                return 1
+                return ASSERTED if isinstance(trouble, (AssertionError, pytest.fail.Exception)) else 1
             return 0
 
         try:
@@ -43,13 +43,15 @@ def sandbox() -> Sandbox:
             text = report.read().decode()
         if status == SKIPPED:
             pytest.skip(text)
+        if status == ASSERTED:
+            pytest.fail(text, pytrace=False)
         if status != 0:
-            pytest.fail(text or f"the sandbox ended with status {status}", pytrace=False)
+            raise Certain(text or f"the sandbox ended with status {status}")
 
     return run
 
 
 @pytest.fixture
 def steady(sandbox: Sandbox) -> Sandbox:
-    """The same for what only an evenly running machine can show: a failure counts when no processor was held up meanwhile."""
+    """The same for what only an evenly running machine can show: a failed assertion counts when no processor was held up."""
     return lambda body: undisturbed(lambda: sandbox(body))

@@ -17,7 +17,7 @@ from tests.netns import kit
 
 SENDER_BUFFER = 1 << 19  # the sender's socket blocks long before its own port's limit of 512 frames
 GLANCE = 500
-QUIET_S = 0.7
+QUIET_S = 1.5
 _NUMBER = struct.Struct("=4xI")  # behind a first octet that says "inner IPv6"
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from testbed.errors import ExitStatus, KernelError
 from testbed.fabric.sandbox import run_in_sandbox
+from tests.support.machine import Certain
 
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -172,3 +173,19 @@ def test_orphans_are_reaped(sandbox: Callable[[Callable[[], None]], None]) -> No
         raise AssertionError(states)
 
     sandbox(body)
+
+
+def test_in_a_steady_test_only_an_assertion_may_be_the_machines_doing(
+    sandbox: Callable[[Callable[[], None]], None], steady: Callable[[Callable[[], None]], None]
+) -> None:
+    def wrong() -> None:
+        assert 5 < 3
+
+    def broken() -> None:
+        raise KernelError("h0", "route", "no such device")
+
+    with pytest.raises(pytest.fail.Exception, match="5 < 3"):
+        sandbox(wrong)
+    for fixture in (sandbox, steady):
+        with pytest.raises(Certain, match="no such device"):
+            fixture(broken)

@@ -1,7 +1,9 @@
 """How much the machine itself held a test up, so that no test needs a quiet one, and none blames the fabric for the machine.
 
 `undisturbed` is for what can only be measured while time passes evenly: a failure counts when no processor was held up
-meanwhile. `speed` is for costs: a multiple of what this machine needs for something fixed, never of a second.
+meanwhile. Only a failed assertion can be the machine's doing; what holds on any machine goes under `certain`, where a failure
+counts at once: on a machine that stalls every second, all else in a test of some seconds is never judged.
+`speed` is for costs: a multiple of what this machine needs for something fixed, never of a second.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import pytest
@@ -58,9 +61,25 @@ class Witness:
             os.waitpid(pid, 0)
 
 
+class Certain(Exception):
+    """Something is wrong that no hold-up of the machine explains."""
+
+
+@contextmanager
+def certain() -> Iterator[None]:
+    """Assertions in here hold on any machine: accounts that agree, contents, exit statuses."""
+    try:
+        yield
+    except AssertionError as failure:
+        raise Certain(str(failure) or "an assertion under certain()") from failure
+
+
 def undisturbed(attempt: Callable[[], None], held_up_s: float = HELD_UP_S) -> None:
-    """Run `attempt`. When it fails and a processor was held up for `held_up_s` meanwhile, once more, up to ATTEMPTS times."""
+    """Run `attempt`. When an assertion fails and a processor was held up for `held_up_s` meanwhile, once more, up to ATTEMPTS
+    times; then the test is skipped, and says what failed last. Everything else that is raised counts at once.
+    """
     said: list[str] = []
+    last = ""
     for _ in range(ATTEMPTS):
         trouble: BaseException | None = None
         with Witness() as witness:
@@ -73,7 +92,15 @@ def undisturbed(attempt: Callable[[], None], held_up_s: float = HELD_UP_S) -> No
         if witness.worst_s < held_up_s:
             raise trouble
         said.append(f"{witness.worst_s * 1e3:.0f}")
-    pytest.skip(f"this machine is too restless to measure: held up for {', '.join(said)} ms in {ATTEMPTS} attempts")
+        last = _assertion(str(trouble))
+    held_up = f"held up for {', '.join(said)} ms in {ATTEMPTS} attempts"
+    pytest.skip(f"this machine is too restless to measure: {held_up}; failed last: {last}")
+
+
+def _assertion(text: str) -> str:
+    """The line that says what failed: of a traceback the last that names an assertion."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if line.startswith(("AssertionError", "assert "))), lines[0] if lines else "")
 
 
 def speed() -> float:

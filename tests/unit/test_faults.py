@@ -173,6 +173,19 @@ def test_what_is_left_of_a_link() -> None:
     assert [fault.doing for fault in planned] == ["loss 20%", "rate 1mbit", "corrupt 100%", "down"]
 
 
+def test_of_several_rates_the_lowest_holds() -> None:
+    """As the port does it (testbed.fabric.faults); what is lost comes on top."""
+    link = "link: 'p0t0-0:p0t1-0', direction: forward"
+    loaded = scenario(
+        f"{{at: 4s, {link}, action: rate, to: 2mbit, for: 4s}}",
+        f"{{at: 5s, {link}, action: rate, to: 1mbit, for: 2s}}",
+        f"{{at: 6s, {link}, action: loss, ratio: 0.5, for: 3s}}",
+    )
+    planned = faults.resolve(loaded, build(loaded.topology))
+    left = [faults.shares(planned, loaded.links, second * 10**9)["p0t0-0>p0t1-0"] for second in (4, 5, 6, 7, 8)]
+    assert left == [0.4, 0.2, 0.1, 0.2, 0.5]
+
+
 def test_the_line_of_a_fault_is_kept_and_does_not_make_two_differ() -> None:
     text = f"{TEXT}faults:\n  - {{at: 4s, link: 'h0:p0t0-0', action: down}}\n"
     (fault,) = load.load_text(text, "faults").faults

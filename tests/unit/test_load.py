@@ -39,6 +39,13 @@ def test_every_scenario_of_the_project_loads(file: Path) -> None:
     assert load.load_text(load.dump(scenario), "dumped") == scenario
 
 
+def test_the_readme_names_every_scenario() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [
+        file.stem for file in SCENARIOS if f"`{file.stem}`" not in text and f"run_experiment.py {file.stem}" not in text
+    ] == []
+
+
 def test_defaults() -> None:
     scenario = base()
     assert scenario.links.fabric_rate_bps == scenario.links.rate_bps == 5_000_000

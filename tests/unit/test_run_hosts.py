@@ -97,6 +97,16 @@ def test_ready_and_quit(bench: Bench) -> None:
     assert json.loads((bench.path / "h1" / "plan.json").read_text())["host"] == "h1"
 
 
+def test_a_pause_may_end_after_its_host_was_killed(bench: Bench) -> None:
+    hosts = bench.start("well")
+    bench.wait("ready")
+    hosts.pause("h0")
+    hosts.kill("h0")
+    hosts.resume("h0")
+    hosts.check()
+    assert hosts.quit(10) == []
+
+
 def test_a_host_that_is_killed_is_named_with_its_signal_and_last_words(bench: Bench) -> None:
     bench.start("good", "dies")
     with pytest.raises(RunError, match=r"(?s)host h1 was ended by SIGKILL while ready.*the last words of a host"):

@@ -4,8 +4,9 @@ Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd
 probe. Paths of one plane end in the same last hop and queue there together, so a packet is allowed only what its path is known
 to take beyond the path of the evidence. How long another plane's queue has been is known, but not how long it has become, so
 evidence across planes allows for the longest delay seen there lately, and counts for nothing while the last hop is known to
-be full. The requester tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The
-retransmission timeout is its own affair.
+be full; but a plane that has brought nothing at all for longer than the widest reorder window is dead, not full. The requester
+tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The retransmission timeout
+is its own affair.
 """
 
 from __future__ import annotations
@@ -72,15 +73,16 @@ class _PlaneEvidence(_Evidence):
 
     `extra_ns`: what the path of the latest arrival was known to take beyond the base by then. `least`: the shortest took so
     much more, or less: the base is the slowest plane's. `full`: packets that left by then wait behind a queue which has just
-    been seen to overflow.
+    been seen to overflow. `heard`: when anything of the plane was last found to have come through.
     """
 
-    __slots__ = ("extra_ns", "full", "least", "recent")
+    __slots__ = ("extra_ns", "full", "heard", "least", "recent")
 
     def __init__(self) -> None:
         super().__init__()
         self.recent: deque[int] = deque([0], RECENT)
         self.full = -1
+        self.heard = 0
         self.extra_ns = 0
         self.least = 0
 
@@ -92,10 +94,11 @@ class _PlaneEvidence(_Evidence):
 class LossJudge:
     """The evidence about one QP's outstanding packets. Times are departure times in ns."""
 
-    __slots__ = ("_doubtful", "_latest", "_paths", "_planes", "_rtt_base_ns", "reorder")
+    __slots__ = ("_doubtful", "_latest", "_most_ns", "_paths", "_planes", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
         self._rtt_base_ns = rtt_base_ns
+        self._most_ns = REORDER_MOST_RTTS * rtt_base_ns  # the widest reorder window
         self._latest = _Evidence()  # of all paths together
         self._paths = {path: _PathEvidence() for path in paths}
         self.reorder = ReorderWindow(rtt_base_ns, max(path.port.frame_ns for path in self._paths))
@@ -127,16 +130,17 @@ class LossJudge:
 
     def sampled(self, path: Path, extra_ns: int) -> None:
         """A round trip of `path` took `extra_ns` more than the base; more than the widest reorder window is not waited for."""
-        extra_ns = min(extra_ns, REORDER_MOST_RTTS * self._rtt_base_ns)
+        extra_ns = min(extra_ns, self._most_ns)
         path.sample(extra_ns)
         plane = self._planes[path.plane]
         plane.recent.append(extra_ns)
         plane.least = min(plane.least, extra_ns)
 
-    def last_hop_full(self, packet: SentPacket) -> None:
+    def last_hop_full(self, packet: SentPacket, now: int) -> None:
         """`packet` was trimmed at its last hop, so whatever of its plane arrives whole around then has waited long."""
         plane = self._planes[packet.path.plane]
         plane.full = max(plane.full, packet.sent + self._rtt_base_ns)
+        plane.heard = now
 
     def which(self, packet: SentPacket, echo: int | None, now: int) -> Copy:
         """What has arrived of a PSN whose last transmission is `packet`. `echo` where the SACK speaks of this PSN alone."""
@@ -192,6 +196,7 @@ class LossJudge:
         """
         found: list[Verdict] = []
         for path in touched:
+            self._planes[path.plane].heard = now
             known = self._paths[path]
             queue, acked = known.in_flight, known.arrived
             while queue and (not queue[0].outstanding or queue[0].sent < acked):
@@ -213,6 +218,8 @@ class LossJudge:
             plane = self._planes[path.plane]
             if packet.sent + plane.allows(path) + window <= plane.arrived:
                 found.append(Verdict(packet, reason, plane.proof))
-            elif packet.sent > plane.full and packet.sent + max((path.extra_ns, *plane.recent)) + window <= latest.arrived:
+            elif packet.sent <= plane.full and now - plane.heard <= self._most_ns:
+                continue
+            elif packet.sent + max((path.extra_ns, *plane.recent)) + window <= latest.arrived:
                 found.append(Verdict(packet, reason, latest.proof))
         return found

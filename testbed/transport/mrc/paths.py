@@ -239,6 +239,7 @@ class PathSet:
         else:
             self.bad.remove(path)
         self._allowed -= path.home.open
+        self.full_until = 0
         self.change(path, Cause.DENY, now)
 
     def allow(self, path: Path, now: int) -> None:
@@ -285,6 +286,7 @@ class PathSet:
         self.change(path, Cause.PROBES_ANSWERED, now)
         self.restored += 1
         self.bad.remove(path)
+        self.full_until = 0  # its port may be the first that has room, or the only one
         plane = path.home
         self.usable += plane.open
         group = [plane] if self._same_plane else self.planes

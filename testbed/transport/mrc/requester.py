@@ -286,7 +286,7 @@ class Requester:
         self.timer.progress(now)
         packet.refused = True
         if reason == NackReason.TRIMMED_LASTHOP:
-            self.losses.last_hop_full(packet)
+            self.losses.last_hop_full(packet, now)
         trimmed = reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
         self._requeue(packet, Fate.TRIMMED if trimmed else Fate.REFUSED, LossReason.NONE, now)
         self._trace_window(now)
@@ -324,7 +324,7 @@ class Requester:
         """The QP is in error: forget all that was posted. What is out is recorded, its fate unknown."""
         self.flush()
         for packet in self.outstanding.values():
-            self.window.lost(packet.size, 0)
+            self.window.forgotten(packet.size)
         for kept in (self.outstanding, self.lost, self._holes, self.queue):
             kept.clear()
 

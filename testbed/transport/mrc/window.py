@@ -13,7 +13,8 @@ UNLIMITED = 0xFFFFFFFF
 class Window:
     """The interface. `limit` is what may be in flight; its base class keeps the count and obeys penalties.
 
-    The requester reports each packet (`sent`, `acknowledged`, `lost`, `trimmed`), then once per SACK calls `feedback`.
+    The requester reports each packet (`sent`, then `acknowledged`, `lost`, `trimmed` or `forgotten`), and calls `feedback` once
+    per SACK.
     """
 
     __slots__ = ("_acknowledged", "_restore", "_saved", "inflight", "limit", "mtu")
@@ -38,13 +39,17 @@ class Window:
         self._acknowledged += size
 
     def lost(self, size: int, now: int) -> None:
-        """A packet was lost for a reason that is not congestion here (a dead path), or forgotten with its QP."""
+        """A packet was lost for a reason that is not congestion here (a dead path)."""
         del now
         self.inflight -= size
 
     def trimmed(self, size: int, now: int) -> None:
         """A packet was trimmed, in the fabric or at the last hop."""
         del now
+        self.inflight -= size
+
+    def forgotten(self, size: int) -> None:
+        """A packet's QP is in error or reset: its fate will not be known and says nothing of the network."""
         self.inflight -= size
 
     def feedback(self, *, marked: bool, delay_ns: int, penalty: int, restore: bool, now: int) -> None:

@@ -255,9 +255,11 @@ class Endpoint:
             self._events.append(WriteComplete(qp.number, wr_id, now))
 
     def _fail(self, qp: QueuePair, reason: str) -> None:
-        if not qp.requester.failed:
-            qp.requester.failed = True
-            qp.requester.flush()
+        """The QP carries nothing more; the application is told once."""
+        if qp.requester.failed:
+            return
+        qp.requester.failed = True
+        qp.requester.flush()
         self._events.append(QueuePairError(qp.number, reason))
 
     # Output and time
@@ -267,6 +269,7 @@ class Endpoint:
         self._settle(now)
         out, self._out = self._out, []
         self._wake = None
+        wanted: set[PortClock] = set()
         senders = self._senders
         blocked = 0
         while blocked < len(senders):
@@ -283,11 +286,13 @@ class Endpoint:
             elif not port.up:
                 continue  # no port is: its return wakes the host
             elif not port.has_room(now):
-                port.wanted = True
+                wanted.add(port)
                 self._wake_at(port.full_until() + self._patience_ns)
             else:
                 out.append(requester.send(now))
                 blocked = 0
+        for port in self._ports.values():
+            port.wanted = port in wanted  # a QP that its rate holds back now leaves no port dry
         return out
 
     def next_timer(self) -> int | None:

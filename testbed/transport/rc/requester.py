@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from testbed.transport.mrc.config import EXPONENTIAL_FOREVER
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
 from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.rc import wire
@@ -44,9 +45,10 @@ class _Write:
 class _Transmission:
     """The latest transmission of one PSN."""
 
-    __slots__ = ("again", "sent_ns", "size")
+    __slots__ = ("again", "path", "sent_ns", "size")
 
-    def __init__(self, sent_ns: int, size: int, again: bool) -> None:
+    def __init__(self, path: Path, sent_ns: int, size: int, again: bool) -> None:
+        self.path = path  # a QP is hashed anew when a port goes or comes
         self.sent_ns = sent_ns
         self.size = size
         self.again = again
@@ -139,6 +141,7 @@ class Requester:
         if self.dcqcn is None:
             return 0
         self.dcqcn.advance(now)
+        self._follow_rate()
         return self._paced_until if self.dcqcn.limited else 0
 
     def send(self, now: int) -> tuple[tuple[str, int, int, int], int, wire.Buffers]:
@@ -166,7 +169,7 @@ class Requester:
             payload=piece,
         )
         sent_ns = path.port.depart(inner, now)
-        self._sent[psn] = _Transmission(sent_ns, len(piece), again)
+        self._sent[psn] = _Transmission(path, sent_ns, len(piece), again)
         self._next = psn + 1
         self._high = max(self._high, self._next)
         self.window.inflight += len(piece)
@@ -190,7 +193,7 @@ class Requester:
             self.window.inflight -= one.size
             self._record(number, one, now, Fate.ACKNOWLEDGED, LossReason.NONE)
             if not one.again and number == psn - 1:
-                self._measured(now - one.sent_ns)
+                self._measured(one.path.plane, now - one.sent_ns)
         self._acked = psn
         self._next = max(self._next, psn)
         self._in_a_row = 0
@@ -209,8 +212,7 @@ class Requester:
         """A CNP has come."""
         if self.dcqcn is not None:
             self.dcqcn.congested(now)
-            if not self._config.window_bytes:
-                self.window.limit = max(self._payload, int(self._bdp * self.dcqcn.rate / self._line_bps))
+            self._follow_rate()
 
     @property
     def deadline(self) -> int | None:
@@ -222,9 +224,7 @@ class Requester:
         self.timeouts += 1
         self._in_a_row += 1
         limits = self._config.limits
-        if limits.exponential < 25 and self._in_a_row > limits.linear + limits.exponential:
-            self.failed = True
-            self.flush()
+        if limits.exponential != EXPONENTIAL_FOREVER and self._in_a_row > limits.linear + limits.exponential:
             return False
         self._rewind(self._acked, now, LossReason.RTO)
         return True
@@ -249,17 +249,20 @@ class Requester:
 
     def _record(self, psn: int, one: _Transmission, now: int, fate: Fate, reason: LossReason) -> None:
         self._recorder.packet(
-            one.sent_ns, now, self.number, psn & PSN_MASK, self.path.ev, one.size, int(one.again), fate, reason, 0
+            one.sent_ns, now, self.number, psn & PSN_MASK, one.path.ev, one.size, int(one.again), fate, reason, 0
         )
 
-    def _measured(self, rtt_ns: int) -> None:
-        plane = self.path.plane
+    def _measured(self, plane: int, rtt_ns: int) -> None:
         known = self._rtt.get(plane)
         self._rtt[plane] = rtt_ns if known is None else known + (rtt_ns - known) // _SMOOTHING
 
     def _timer(self) -> int:
         doubled = max(0, self._in_a_row - self._config.limits.linear)
         return self._timeout << min(doubled, 16)
+
+    def _follow_rate(self) -> None:
+        if self.dcqcn is not None and not self._config.window_bytes:
+            self.window.limit = max(self._payload, int(self._bdp * self.dcqcn.rate / self._line_bps))
 
     def _pace(self, charged_bytes: int, now: int) -> None:
         cc = self.dcqcn

@@ -165,6 +165,24 @@ def test_a_queue_behind_a_dead_link_is_not_a_slow_port(tmp_path: Path) -> None:
     assert assess(view(replace(run, ports=ports))).verdict is Verdict.VALID
 
 
+def test_a_plane_without_delay_does_not_hide_that_the_others_came_late(small: Run) -> None:
+    scenario = replace(small.scenario, links=replace(small.scenario.links, delay_ns=(0, 10_000_000)))
+    late = _cpu("delay", "lag_ms_p99", 3.0)(small)
+    (check,) = (one for one in assess(view(replace(late, scenario=scenario))).checks if one.limit.name == "delay_late")
+    assert check.value == pytest.approx(0.3)
+    assert check.verdict is Verdict.INVALID
+
+
+def test_time_that_two_faults_pause_a_host_is_taken_off_once(tmp_path: Path) -> None:
+    """Dry for 0.6 s beyond the 2 s of two pauses that overlap by one: a host that its machine, not a fault, held up."""
+    pauses = "{at: 3s, host: h1, action: pause, for: 2s}", "{at: 4s, host: h1, action: pause, for: 1s}"
+    text = SMALL.replace("expect:", "faults:\n" + "".join(f"  - {pause}\n" for pause in pauses) + "expect:")
+    run = _dry(0.26)(read(synthetic.write(tmp_path / "paused", text)))
+    (check,) = (one for one in assess(view(run)).checks if one.limit.name == "port_dry")
+    assert check.value == pytest.approx(0.06, abs=0.001)
+    assert check.verdict is Verdict.INVALID
+
+
 def test_limits_are_ordered_argued_and_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "fidelity.md").read_text()
     for limit in LIMITS:

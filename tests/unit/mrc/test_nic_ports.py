@@ -271,6 +271,23 @@ def test_the_floor_of_active_evs_counts_open_planes_only() -> None:
     assert [path.ev for path in traffic.plane(0, 3).active] == [alive]
 
 
+def test_a_plane_without_a_healthy_ev_is_used_again_once_its_paths_come_back_while_it_is_the_only_one() -> None:
+    """A sender that no path is left for waits for no port; what wakes it is the path that its probes bring back."""
+    traffic = Traffic(both=False)
+    pair = traffic.pair
+    repaired = pair.now + 10_000 * MS
+    traffic.drop = lambda packet: packet.source == 0 and packet.plane == 3 and packet.now < repaired
+    traffic.run(1_000)
+    assert not traffic.plane(0, 3).active
+    for plane in (0, 1, 2):
+        pair.port(0, plane, up=False)
+    traffic.run(1_000)
+    repaired = pair.now
+    traffic.run(1_000)
+    assert traffic.plane(0, 3).active
+    assert traffic.data(0, 3, repaired)
+
+
 def test_a_packet_written_off_with_its_port_that_arrives_says_nothing_of_reordering() -> None:
     traffic = Traffic(both=False)
     losses = traffic.pair.qps[0].requester.losses

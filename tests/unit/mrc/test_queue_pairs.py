@@ -11,6 +11,7 @@ from testbed.transport.mrc import QpLimits, QueuePairError
 from testbed.transport.mrc.codepoints import NackReason, Opcode
 from testbed.transport.mrc.ev import Cause, EvState
 from testbed.transport.mrc.events import Fate
+from testbed.transport.mrc.nscc import NsccParameters, NsccWindow
 from testbed.transport.mrc.packets import control
 from testbed.transport.mrc.queue_pair import QP_TRANSITIONS, QpState, QpStateError
 from testbed.transport.mrc.responder import Trigger
@@ -58,6 +59,18 @@ def test_a_reset_qp_is_forgotten_and_packets_to_it_are_counted() -> None:
     pair.ends[0].reset_qp(pair.qps[0].number, pair.now)
     assert pair.qps[0].requester.deadline() is None
     assert pair.qps[0].peer.window.inflight == 0
+
+
+def test_what_a_reset_qp_had_in_flight_costs_the_others_no_window() -> None:
+    pair = Pair()
+    requester = pair.qps[0].requester
+    parameters = NsccParameters.derive(mtu=1024, base_rtt_ns=RTT, bdp=40_000, max_window=60_000)
+    requester.window = window = NsccWindow(parameters)
+    pair.write(0, bytes(50_000))
+    assert window.inflight > 4 * 1024
+    pair.ends[0].reset_qp(pair.qps[0].number, pair.now)
+    assert window.inflight == 0
+    assert window.limit == 60_000
 
 
 def test_several_qps_share_paths_and_window() -> None:

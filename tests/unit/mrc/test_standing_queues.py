@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from testbed.transport.mrc.codepoints import Dscp
 from testbed.transport.mrc.events import Fate
 from tests.support.virtual import MS, Packet, Pair, Verdict
 
@@ -39,3 +40,23 @@ def test_a_dead_path_is_left_one_round_trip_and_an_eighth_later_however_long_tha
     sack_interval = 4 * 8 * 4262 / (4 * 5_000_000)  # seconds between SACKs at line rate
     last = max(row[0] for row in lost) - min(row[0] for row in lost)
     assert last <= (1 + queue + 1 / 8) * base + 2 * sack_interval * 1e9
+
+
+def test_what_was_in_flight_on_a_plane_that_dies_with_its_last_hop_full_is_sent_again() -> None:
+    """Such a plane brings no evidence of its own any more, and answers on the others keep the timer from running out."""
+    pair = Pair()
+    trimmed: list[int] = []
+
+    def rule(packet: Packet) -> Verdict:
+        if packet.source or packet.plane:
+            return Verdict(pair.delay_ns)
+        if packet.is_data and not trimmed:
+            trimmed.append(packet.psn)
+            return Verdict(pair.delay_ns, trim=Dscp.TRIMMED_LASTHOP)
+        return Verdict(None if trimmed else pair.delay_ns)
+
+    pair.rule = rule
+    pair.write(0, random.Random(1).randbytes(300_000), wr_id=0)
+    assert pair.run(10_000 * MS, until=lambda: bool(pair.completed(0)))
+    assert len(trimmed) == 1
+    assert {row.ev >> 16 for row in pair.log[0].packets if row.fate == Fate.LOST} == {0}

@@ -169,6 +169,7 @@ def test_a_qp_leaves_a_port_without_carrier_and_comes_back() -> None:
     before = requester.path
     pair.write(0, data := noise(40 * PAYLOAD), wr_id=0)
     pair.run(30 * MS)
+    gone = len(pair.data_sent(0))
     end.port_state(before.plane, False, pair.now)
     assert requester.path.plane != before.plane
     dead = before.label
@@ -177,6 +178,8 @@ def test_a_qp_leaves_a_port_without_carrier_and_comes_back() -> None:
     )
     assert pair.run(3000 * MS, lambda: pair.completed(0) == [0])
     assert pair.memory[1][: len(data)] == data
+    evs = Counter(row[4] for row in pair.log[0].packets)
+    assert evs == {before.ev: gone, requester.path.ev: len(pair.data_sent(0)) - gone}, "recorded with the path it took"
     end.port_state(before.plane, True, pair.now)
     assert requester.path is before
 
@@ -214,12 +217,13 @@ def test_marks_become_cnps_and_cnps_cut_the_rate() -> None:
     cnps = [now for now, host, packet in pair.sent if host == 1 and opcode(packet) == 0x81]
     assert len(cnps) == pair.ends[0].counters["cnps"] + (pair.now - cnps[-1] < pair.delay_ns)
     assert all(later - sooner >= CNP_RTTS * RTT for sooner, later in pairwise(cnps))
-    slow = requester.dcqcn.rate
+    slow, limit = requester.dcqcn.rate, requester.window.limit
     assert slow < 0.3 * 5e6
     got = [row for row in pair.log[0].packets if row[1] > pair.now - 500 * MS]
     assert sum(row[5] for row in got) * 8 / 0.5 < 1.2 * 2.5e6
     pair.run(8000 * MS)
     assert requester.dcqcn.rate > 2 * slow, "the rate comes back"
+    assert requester.window.limit > 2 * limit, "and with it the window that samples show"
 
 
 def test_dcqcn_recovers_halfway_to_its_target_and_then_adds() -> None:
@@ -263,6 +267,25 @@ def test_a_write_outside_the_region_ends_the_qp() -> None:
     assert pair.run(500 * MS, lambda: bool(pair.errors()))
     assert pair.errors() == ["remote access error"]
     assert not any(pair.memory[1])
+
+
+def test_an_error_is_told_once_however_often_it_is_answered() -> None:
+    pair = Pair()
+    pair.rule = lambda source, packet, now: Verdict(pair.delay_ns, pair.delay_ns + MS)
+    pair.write(0, noise(PAYLOAD), len(pair.memory[1]) - 10, wr_id=0)
+    pair.run(500 * MS)
+    assert pair.errors() == ["remote access error"]
+
+
+def test_a_port_that_nothing_waits_for_any_more_is_idle_not_dry() -> None:
+    """A QP ends while its next packet waits for the port; the other's packet a second later finds no port left dry."""
+    pair = Pair(planes=1, uplinks=1, qps=2)
+    pair.write(0, noise(100 * PAYLOAD), len(pair.memory[1]) - 10)
+    assert pair.run(500 * MS, lambda: bool(pair.errors()))
+    pair.run(1000 * MS)
+    pair.write(0, noise(PAYLOAD), qp=1)
+    assert pair.run(500 * MS, lambda: bool(pair.completed(0)))
+    assert pair.ends[0].statistics()["port_dry_ns"] < 10 * MS
 
 
 def test_a_window_bounds_what_is_unacknowledged() -> None:
