@@ -96,8 +96,8 @@ LIMITS: tuple[Limit, ...] = (
         "a full delay queue or a port program's failed call is the machine's doing and looks like a loss of the path",
     ),
     Limit(
-        "fault_late", "a fault's confirmed time after its planned one", "ms", 5.0, 1000.0,
-        "metrics count from the confirmed time, so lateness distorts none; but the run is not the one that was planned",
+        "fault_late", "a fault's confirmed time after its planned one", "RTT", 0.5, 25.0,
+        "metrics count from the confirmed time, so lateness distorts none; but by more the run is not the one that was planned",
     ),
     Limit(
         "rtt_error", "measured base RTT away from the computed one", "of the base RTT", 0.10, 0.25,
@@ -287,7 +287,7 @@ def _fault_late(view: View) -> _Measures:
         return {}
     late = (ints(events, "t_ns") - ints(events, "planned_ns"))[mine]
     where = events["where"].to_numpy()[mine][int(np.argmax(late))]
-    return {"fault_late": (float(np.max(late)) / 1e6, str(where))}
+    return {"fault_late": (float(np.max(late)) / view.rtt_base_ns, str(where))}
 
 
 def _failures(view: View) -> _Measures:

@@ -18,6 +18,7 @@ import pytest
 import analysis
 from analysis.results import Run
 from analysis.steps import steps_of
+from tests.support.machine import certain, undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -77,14 +78,19 @@ def test_all_to_all_is_right_bit_for_bit(tmp_path: Path) -> None:
 def test_no_step_of_a_training_waits_for_a_flap_for_long(tmp_path: Path) -> None:
     flap = "faults=[{at: 2s, link: 'p0t0-0:p0t1-1', action: down, for: 500ms}]"
     training = "kind: training, hosts: [h0, h2, h1, h3], message: 512KiB, compute: 100ms"
-    summary, loaded = run(tmp_path, training, settings=(flap,))
-    steps = steps_of(loaded, 0)
-    assert steps is not None
-    assert set(loaded.steps["verdict"]) == {"ok"}
-    assert (loaded.steps["ready_ns"] - loaded.steps["start_ns"]).min() >= 100_000_000
-    took = steps.took_ns[1:] / 1e6
-    skip_unless_valid(summary)
-    assert took.max() <= np.median(took) + 6 * RTT_MS
+
+    def attempt() -> None:
+        summary, loaded = run(tmp_path, training, settings=(flap,))
+        steps = steps_of(loaded, 0)
+        with certain():
+            assert steps is not None
+            assert set(loaded.steps["verdict"]) == {"ok"}
+            assert (loaded.steps["ready_ns"] - loaded.steps["start_ns"]).min() >= 100_000_000
+        took = steps.took_ns[1:] / 1e6
+        skip_unless_valid(summary)
+        assert took.max() <= np.median(took) + 6 * RTT_MS
+
+    undisturbed(attempt)
 
 
 def test_two_jobs_share_the_fabric_and_each_is_measured(tmp_path: Path) -> None:
