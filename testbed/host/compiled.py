@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from zlib import adler32, crc32
 
 import testbed.transport
 
@@ -32,15 +33,13 @@ def sources(folder: str) -> Iterator[str]:
 
 
 def fingerprint(folder: str = SOURCES) -> str:
-    """Changes with any source file and with the interpreter."""
-    from hashlib import sha256
-
-    digest = sha256(f"{sys.implementation.cache_tag}".encode())
+    """Changes with any source file and with the interpreter. A checksum will do against edits; hashlib loads OpenSSL, 3 MB."""
+    crc, adler, length = 0, 1, 0
     for source in sources(folder):
-        digest.update(f"\0{source[len(folder) :]}\0".encode())
         with open(source, "rb") as file:  # noqa: PTH123
-            digest.update(file.read())
-    return digest.hexdigest()[:24]
+            text = f"\0{source[len(folder) :]}\0".encode() + file.read()
+        crc, adler, length = crc32(text, crc), adler32(text, adler), length + len(text)
+    return f"{sys.implementation.cache_tag}-{length:x}-{crc:08x}{adler:08x}"
 
 
 def build_for(mark: str) -> str:
