@@ -5,7 +5,7 @@ PY := .venv/bin/python
 # The protocol's own tests, and they alone, must cover its branches (pyproject.toml says how many).
 TRANSPORT := $(wildcard tests/unit/mrc tests/unit/rc)
 
-.PHONY: help demo test lint setup notebooks bench bench-bringup test-cycles test-histories clean
+.PHONY: help demo test lint setup notebooks bench bench-bringup test-chaos test-cycles test-histories clean
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -24,6 +24,9 @@ test: setup lint ## every test; under 20 minutes on 2 cores
 
 test-histories: setup ## 50,000 generated histories of the transport over a hostile network (10 minutes); HISTORIES=n for others
 	@$(PY) -m tests.histories $(or $(HISTORIES),50000)
+
+test-chaos: setup ## 200 runs killed at random moments, nothing left behind; then a whole quickstart (half an hour)
+	@CHAOS_KILLS=$${CHAOS_KILLS:-200} $(PY) -m pytest -s tests/chaos
 
 test-cycles: setup ## 200 build and tear-down cycles with 256 descriptors (a minute)
 	@ALL_CYCLES=1 $(PY) -m pytest -k build_and_tear_down tests/netns/test_pitfalls.py

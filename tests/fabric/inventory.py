@@ -9,6 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SETTLE_S = 30.0
+SYSCTLS = (
+    "net/ipv6/conf/all/forwarding",
+    "net/ipv6/conf/all/seg6_enabled",
+    "net/ipv6/conf/default/accept_ra",
+    "net/ipv6/neigh/default/gc_thresh3",
+    "net/ipv6/fib_multipath_hash_policy",
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "kernel/pid_max",
+    "kernel/sched_rt_runtime_us",
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,11 @@ def take(root: Path) -> Inventory:
         frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         frozenset(int(process.name) for process in _processes() if _is_ours(process, root)),
     )
+
+
+def sysctls() -> dict[str, str]:
+    """The machine's own network settings that a fabric could be tempted to change."""
+    return {str(path): path.read_text() for name in SYSCTLS for path in [Path("/proc/sys", name)] if path.exists()}
 
 
 def settled(before: Inventory, root: Path) -> Inventory:

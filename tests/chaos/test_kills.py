@@ -1,0 +1,108 @@
+"""Runs that are killed at seeded random moments, from the making of namespaces to the writing of the report; nothing stays.
+
+Not part of `make test`: `make test-chaos` kills 200 times (CHAOS_KILLS changes that) and then runs the quickstart once, whole.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fabric import inventory
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLS = int(os.environ.get("CHAOS_KILLS", "0"))
+pytestmark = [
+    pytest.mark.fabric,
+    pytest.mark.timeout(0),
+    pytest.mark.skipif(not KILLS, reason="only by `make test-chaos`"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces, raw sockets"),
+]
+SMALL = (
+    *("--set", "topology={planes: 2, t0_groups: 2, t1_per_plane: 2, hosts_per_t0: 1}"),
+    *("--set", "measure={warmup: 500ms, duration: 2s, drain: 1s}", "--set", "expect=[]"),
+    *("--set", "faults=[{at: 1s, link: 'p0t0-0:p0t1-1', action: down, for: 500ms}]"),
+)
+LASTS_S = 7.0  # such a run, report and all, on an idle machine; a later moment is one after the end
+VICTIMS = ("runner", "host", "helper")  # a helper: any process below the runner that is no host
+
+
+def start(out: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "run_experiment.py"), "quickstart", "--out", str(out), "--quiet", *arguments]
+    scratch = out.with_name("scratch")  # where temporary files would go
+    scratch.mkdir(exist_ok=True)
+    environment = os.environ | {"TMPDIR": str(scratch)}
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def below(pid: int) -> list[int]:
+    found, waiting = list[int](), [pid]
+    while waiting:
+        try:
+            listed = [file.read_text() for file in Path(f"/proc/{waiting.pop()}/task").glob("*/children")]
+        except OSError:  # it has ended meanwhile
+            continue
+        children = [int(child) for text in listed for child in text.split()]
+        found += children
+        waiting += children
+    return found
+
+
+def is_host(pid: int) -> bool:
+    try:
+        return b"testbed.host" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def kill_one(run: subprocess.Popen[str], victim: str, rng: random.Random) -> str:
+    """SIGKILL to the runner, or to one of the processes that it has at the moment; what was hit."""
+    if victim == "runner":
+        run.kill()
+        return victim
+    pids = [pid for pid in below(run.pid) if is_host(pid) == (victim == "host")]
+    if not pids:
+        return "nobody"
+    pid = rng.choice(sorted(pids))
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return "nobody"
+    return victim
+
+
+def test_whatever_is_killed_nothing_stays(tmp_path: Path) -> None:
+    rng = random.Random(int(os.environ.get("CHAOS_SEED", "1")))
+    before, sysctls = inventory.take(ROOT), inventory.sysctls()
+    hit = dict.fromkeys((*VICTIMS, "nobody"), 0)
+    for number in range(KILLS):
+        moment, victim = rng.uniform(0.05, LASTS_S), VICTIMS[number % len(VICTIMS)]
+        run = start(tmp_path / str(number), *SMALL)
+        try:
+            run.wait(moment)
+        except subprocess.TimeoutExpired:
+            struck = kill_one(run, victim, rng)
+        else:
+            struck = "nobody"
+        hit[struck] += 1
+        stderr = run.communicate(timeout=120)[1]
+        about = f"kill {number}: {victim} after {moment:.2f} s, status {run.returncode}\n{stderr}"
+        assert run.returncode in {0, 1, 4, 5, -signal.SIGKILL}, about
+        assert "Traceback" not in stderr, about
+        assert inventory.settled(before, ROOT) == before, about
+        assert inventory.sysctls() == sysctls, about
+        assert list((tmp_path / "scratch").iterdir()) == [], about
+    print(f"{KILLS} kills: {hit}")
+    began = time.monotonic()
+    last = start(tmp_path / "last")
+    stderr = last.communicate(timeout=300)[1]
+    assert last.returncode in {0, 1, 4}, stderr
+    print(f"quickstart afterwards: status {last.returncode}, {time.monotonic() - began:.0f} s")
+    assert inventory.settled(before, ROOT) == before
