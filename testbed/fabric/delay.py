@@ -141,8 +141,10 @@ class DelayLine:
         while not data.endswith(b"\n"):
             try:
                 part = self._control.recv(4096)
-            except OSError as error:
-                raise KernelError("delay line", "answer", f"none within {_ANSWER_S} s ({error})") from error
+            except TimeoutError as error:
+                raise KernelError("delay line", "answer", f"none within {_ANSWER_S} s") from error
+            except OSError as error:  # reset: it ended with a question unread
+                raise self._ended() from error
             if not part:
                 raise self._ended()
             data += part

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -84,7 +86,8 @@ def test_tcp_is_delayed_too(sandbox: Sandbox) -> None:
     sandbox(body)
 
 
-def test_a_dead_daemon_is_noticed(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_killed_daemon_is_named_also_when_a_question_lies_unread(sandbox: Sandbox, asked_before: bool) -> None:
     def body() -> None:
         with kit.fabric((1, 1, 1, 2), delay_ns=(5 * MS,)) as net:
             if net.delay_method != "nfqueue":
@@ -92,10 +95,15 @@ def test_a_dead_daemon_is_noticed(sandbox: Sandbox) -> None:
             line = net._delay
             assert line is not None
             assert line._process is not None
-            line._process.kill()
-            line._process.wait()
-            with pytest.raises(KernelError, match="delay line"):
-                net.delay_stats()
+            assert line._control is not None
+            pid = line._process.pid
+            if asked_before:  # the kernel then resets the channel
+                os.kill(pid, signal.SIGSTOP)
+                line._control.sendall(b"?")
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            with pytest.raises(KernelError, match="was ended by SIGKILL"):
+                line._read_line() if asked_before else net.delay_stats()
 
     sandbox(body)
 
