@@ -18,6 +18,7 @@ import pytest
 import analysis
 from analysis.results import Run
 from analysis.steps import steps_of
+from tests.support import agreement
 from tests.support.machine import certain, undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +87,7 @@ def test_no_step_of_a_training_waits_for_a_flap_for_long(tmp_path: Path) -> None
             assert steps is not None
             assert set(loaded.steps["verdict"]) == {"ok"}
             assert (loaded.steps["ready_ns"] - loaded.steps["start_ns"]).min() >= 100_000_000
+            agreement.check(loaded.path)
         took = steps.took_ns[1:] / 1e6
         skip_unless_valid(summary)
         assert took.max() <= np.median(took) + 6 * RTT_MS
@@ -138,3 +140,4 @@ def test_rc_goes_back_and_loses_nothing_on_a_lossy_path(tmp_path: Path) -> None:
     assert fates["lost"] > 0
     assert fates["refused"] > 0, "what came behind a hole"
     assert not loaded.packets[loaded.packets["fate"] == "refused"]["placed_ns"].notna().any()
+    agreement.check(loaded.path)
