@@ -48,7 +48,7 @@ def collective_ns(scenario: Scenario, spec: Any, flow_bps: float) -> float:
     """The ideal time of one collective whose flows get `flow_bps` of payload each."""
     ranks, delay = len(spec.hosts), max(scenario.links.delay_ns)
     if _ring(spec):
-        return 2 * (ranks - 1) * (delay + spec.message / ranks * 8e9 / flow_bps)
+        return float(2 * (ranks - 1) * (delay + spec.message / ranks * 8e9 / flow_bps))
     return float(delay + spec.message * 8e9 / flow_bps)
 
 
