@@ -130,11 +130,14 @@ def test_rc_keeps_each_connection_on_one_path(tmp_path: Path) -> None:
     assert "policy is unused" in loaded.scenario.warnings[0]
 
 
-def test_rc_goes_back_and_loses_nothing_on_a_lossy_path(tmp_path: Path) -> None:
+def test_rc_goes_back_and_loses_nothing_on_lossy_paths_one_for_each_qp(tmp_path: Path) -> None:
     faults = "faults=[{at: 1500ms, link: {tier: nic-t0}, action: loss, ratio: 0.02, for: 2s}]"
-    summary, loaded = run(
-        tmp_path, "kind: stream, from: h0, to: h2, message: 128KiB", settings=("transport.kind=rc", "measure.drain=20s", faults)
-    )
+    settings = ("transport.kind=rc", "transport.qps=4", "measure.drain=20s", faults)
+    summary, loaded = run(tmp_path, "kind: stream, from: h0, to: h2, message: 64KiB", settings=settings)
+    paths = loaded.packets.groupby("qp")["ev"].nunique()
+    assert list(paths) == [1] * 4
+    assert set(loaded.messages["message"] % 4) == set(range(4))
+    assert sorted(loaded.messages["message"])[:8] == list(range(8))
     assert summary["metrics"]["retransmit_ratio"] > 0
     fates = loaded.packets["fate"].value_counts()
     assert fates["lost"] > 0
