@@ -26,9 +26,14 @@ def collective(spec: WorkloadSpec) -> WorkloadKind:
     return spec.collective if spec.kind is WorkloadKind.TRAINING and spec.collective is not None else spec.kind
 
 
-def messages_per_step(spec: WorkloadSpec) -> int:
-    """Messages that one flow carries in one step."""
+def rounds(spec: WorkloadSpec) -> int:
+    """How often in one step a rank waits for what its peers have sent: the latency steps."""
     return 2 * (len(spec.hosts) - 1) if collective(spec) is WorkloadKind.RING_ALLREDUCE else 1
+
+
+def messages_per_step(spec: WorkloadSpec, qps: int) -> int:
+    """Messages that one flow carries in one step: one on each of its `qps` QPs in each round."""
+    return rounds(spec) * qps
 
 
 def collective_ns(spec: WorkloadSpec, flow_rate_bps: float, delay_ns: int) -> float:
@@ -38,7 +43,7 @@ def collective_ns(spec: WorkloadSpec, flow_rate_bps: float, delay_ns: int) -> fl
     """
     if flow_rate_bps <= 0:
         return float("inf")
-    count = messages_per_step(spec)
+    count = rounds(spec)
     size = spec.message / len(spec.hosts) if collective(spec) is WorkloadKind.RING_ALLREDUCE else spec.message
     return count * (delay_ns + size * 8 * NS_PER_S / flow_rate_bps)
 
@@ -94,7 +99,8 @@ def _pace(scenario: Scenario, spec: WorkloadSpec, flow_rate_bps: float) -> float
     if spec.kind not in LOCKSTEP:
         return None
     step_ns = spec.compute_ns + collective_ns(spec, flow_rate_bps, max(scenario.links.delay_ns))
-    return messages_per_step(spec) * message_bytes(spec) * 8 * NS_PER_S / step_ns
+    qps = scenario.transport.qps
+    return messages_per_step(spec, qps) * message_bytes(spec, qps) * 8 * NS_PER_S / step_ns
 
 
 def alone_ns(scenario: Scenario, topology: Topology, index: int) -> float:
