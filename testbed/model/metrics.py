@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 METRICS: tuple[str, ...] = (
     # goodput
     "goodput_mbps",
@@ -62,3 +64,12 @@ METRICS: tuple[str, ...] = (
 )
 
 OPERATORS: tuple[str, ...] = (">=", "<=", "==", ">", "<")
+
+# What a fault cost, in a suite's table and claims: `fault0_stall_ms` is the first entry of summary.json's `faults`.
+FAULT_COSTS: tuple[str, ...] = ("recovery_ms", "recovery_rtts", "stall_ms", "packets_lost")
+_OF_FAULT = re.compile(rf"fault[0-9]+_({'|'.join(FAULT_COSTS)})")
+
+
+def is_claimable(name: str) -> bool:
+    """Whether a suite's claim may speak of it: a metric, or a cost of one fault."""
+    return name in METRICS or _OF_FAULT.fullmatch(name) is not None
