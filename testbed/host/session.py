@@ -86,7 +86,9 @@ class Session:
 
     def _sender(self, flow: Flow) -> SenderFlow:
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
-        self._ready.append({"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": None, "va": None, "length": None})
+        port = getattr(qp, "source_port", None)  # a QP of a transport that sprays has none: each packet has its path's
+        mine = {"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "port": port}
+        self._ready.append(mine | {"rkey": None, "va": None, "length": None})
         return SenderFlow(flow, qp, self.endpoint, self.files.messages)
 
     def _receiver(self, flow: Flow, planes: int) -> ReceiverFlow:
