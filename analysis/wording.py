@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -21,6 +21,9 @@ from testbed.model.scenario import (
     WorkloadSpec,
 )
 from testbed.model.topology import host_name
+
+if TYPE_CHECKING:
+    from analysis.figures.style import Drawn
 
 _RATES = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "\u00b5s"))
@@ -191,6 +194,20 @@ def comparison(table: pd.DataFrame, doubtful: Sequence[str]) -> list[str]:
                 text += f"  difference {_with_ends(row, 'difference_')}"
             lines.append(text)
     return lines
+
+
+def comparison_page(table: pd.DataFrame, doubtful: Sequence[str], drawn: Sequence[Drawn]) -> str:
+    """A comparison as Markdown: its table, and its figures with what they show. Figures are beside it."""
+    lines = ["# Comparison", ""]
+    if doubtful:
+        lines += [f"**{len(doubtful)} of these runs must not be used**: {', '.join(doubtful)}.", ""]
+    lines += ["| metric | group | runs | mean [95 %] | difference to the first [95 %] |", "|---|---|---|---|---|"]
+    for row in table.to_dict("records"):
+        difference = "" if math.isnan(row["difference_mean"]) else _with_ends(row, "difference_")
+        lines.append(f"| {row['metric']} | {row['group']} | {row['runs']} | {_with_ends(row, '')} | {difference} |")
+    for figure in drawn:
+        lines += ["", f"## {figure.title}", "", f"![{figure.alt}]({figure.name}.svg)", "", figure.caption]
+    return "\n".join(lines) + "\n"
 
 
 def _with_ends(row: dict[Hashable, Any], prefix: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ __all__ = ["available", "dump", "find", "load", "load_text"]
 
 MAX_SEED = 2**32 - 1
 SUFFIXES = (".yaml", ".yml")
-LATER = {"suite": "a suite of scenarios"}
 INTEGRITY = (
     Expectation("messages_corrupt == 0", "messages_corrupt", "==", 0.0),
     Expectation("messages_incomplete == 0", "messages_incomplete", "==", 0.0),
@@ -37,6 +36,19 @@ def load(path: Path, overrides: Sequence[str] = (), seed: int | None = None) -> 
 def load_text(text: str, file: str, overrides: Sequence[str] = (), seed: int | None = None) -> Scenario:
     """As `load`, from text; messages call it `file`."""
     return _resolve(t.mapping(text, file), overrides, seed)
+
+
+def load_with(path: Path, changes: Mapping[str, t.Tree], overrides: Sequence[str] = (), seed: int | None = None) -> Scenario:
+    """As `load`, with trees of another file put in first: a suite's `set`. Problems name where each was written."""
+    tree, problems = t.read(path), list[Problem]()
+    for key_path, value in changes.items():
+        try:
+            tree = t.put(tree, key_path, value)
+        except ScenarioError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ScenarioError(problems)
+    return _resolve(tree, overrides, seed)
 
 
 def find(name_or_file: str, root: Path) -> Path:
@@ -73,7 +85,8 @@ def available(root: Path) -> list[tuple[str, str]]:
             found.append((_name(file, root), f"(cannot be read: {error.problems[0]})"))
             continue
         description = tree.entries.get("description")
-        found.append((_name(file, root), description.text.strip() if isinstance(description, t.Scalar) else ""))
+        text = description.text.strip() if isinstance(description, t.Scalar) else ""
+        found.append((_name(file, root), f"(suite) {text}" if "suite" in tree.entries else text))
     return found
 
 
@@ -86,6 +99,11 @@ def _name(file: Path, root: Path) -> str:
 
 
 def _resolve(tree: t.Mapping, overrides: Sequence[str], seed: int | None) -> Scenario:
+    if "suite" in tree.entries:
+        place = tree.keys["suite"]
+        raise ScenarioError(
+            [Problem(place.file, place.line, "suite", "a suite is no scenario", "run it with --suite=NAME|FILE")]
+        )
     problems = Problems()
     for assignment in overrides:
         try:
@@ -161,7 +179,7 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
     keys = [Key(key, keep(key, read), defaults.get(key, fields.REQUIRED)) for key, read in readers.items()]
     done |= {key: value for key, value in defaults.items() if key not in root.entries}
     with suppress(fields.Reported):  # said already; the sections that could be read are in `done`
-        fields.section(replace(root, entries={**optional, **root.entries}), "", keys, problems, LATER)
+        fields.section(replace(root, entries={**optional, **root.entries}), "", keys, problems)
     return done
 
 

@@ -63,7 +63,7 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
     folder = results.create(options.out, scenario.name, scenario.seed)
     manifest["run_id"] = folder.run_id
     try:
-        results.write_scenario(folder, text, scenario.transport.policy_file, scenario.transport.policy_text)
+        results.write_scenario(folder.path, text, scenario.transport.policy_file, scenario.transport.policy_text)
         folder.write_manifest(manifest)
     except OSError as trouble:
         folder.discard()

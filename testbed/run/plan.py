@@ -35,6 +35,7 @@ def _host_plan(scenario: Scenario, topology: Topology, flows: Sequence[Flow], re
         "overhead_bytes": scenario.links.overhead_bytes,
         "interval_ns": scenario.measure.interval_ns,
         "trace": scenario.measure.trace,
+        "qps": scenario.transport.qps,
         "transport": _transport(scenario),
         "peers": [_peer(scenario, topology, host, peer) for peer in peers],
         "flows": [_flow(flow) for flow in mine],

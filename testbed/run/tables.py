@@ -106,7 +106,7 @@ def messages(source: Source) -> pd.DataFrame:
     rows = source.every("messages")
     if rows is None:
         return pd.DataFrame()
-    of_flow = pd.DataFrame(source.connections).set_index("flow")
+    of_flow = pd.DataFrame(source.connections).drop_duplicates("flow").set_index("flow")
     ends = [rows[rows["role"] == role].set_index(["flow", "message"]) for role in (0, 1)]
     both = ends[0].join(ends[1], how="outer", lsuffix="_sent", rsuffix="_got").reset_index()
     times = {name: _int(both[name]) for name in ("start_ns_sent", "end_ns_sent", "end_ns_got")}
@@ -276,10 +276,14 @@ def chosen_evs(sent: pd.DataFrame, connections: list[Connection]) -> npt.NDArray
 
 
 def with_flow(rows: pd.DataFrame | None, connections: list[Connection], end: str) -> pd.DataFrame | None:
-    """`rows` with flow, host and peer of the connection whose `end` (host or peer) wrote them with its own QP number."""
+    """`rows` with flow, host and peer of the connection whose `end` (host or peer) wrote them with its own QP number.
+
+    `connection` is its place in the list: what the two ends of a QP have in common.
+    """
     if rows is None or not connections:
         return None
     qps = pd.DataFrame(connections)[["flow", "host", "peer", f"{end}_qp"]].rename(columns={f"{end}_qp": "qp"})
+    qps["connection"] = np.arange(len(qps))
     qps["writer"] = qps[end]
     return rows.rename(columns={"host": "writer"}).merge(qps, on=["writer", "qp"], how="inner")
 

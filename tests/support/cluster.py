@@ -50,12 +50,14 @@ class Cluster:
             self.sessions[plan.index] = Session(plan, self.controls[-1], make, self.now)
 
     def connect(self) -> None:
-        ends: dict[int, dict[int, dict[str, Any]]] = {}
+        ends: dict[int, dict[int, list[dict[str, Any]]]] = {}
         for index, session in self.sessions.items():
-            ends[index] = {int(entry["flow"] or 0): entry for entry in session._ready}
+            of_host = ends[index] = {}
+            for entry in session._ready:
+                of_host.setdefault(int(entry["flow"] or 0), []).append(entry)
         for index, session in self.sessions.items():
             mine = [flow for flow in self.flows if index in (flow.source, flow.target)]
-            others = [ends[flow.target if flow.source == index else flow.source][flow.id] for flow in mine]
+            others = [end for flow in mine for end in ends[flow.target if flow.source == index else flow.source][flow.id]]
             session.on_message({"type": "connect", "flows": others}, self.now)
 
     def say(self, message: dict[str, Any]) -> None:
@@ -99,6 +101,8 @@ class Cluster:
                 packet = b"".join(buffers)
                 target = HEADER.unpack_from(packet)[0]
                 packet = self.damage(target, packet)
+                if packet is None:
+                    continue
                 self._order += 1
                 heapq.heappush(self._wire, (self.now + ONE_WAY_NS, self._order, target, packet, tclass))
 

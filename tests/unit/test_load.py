@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from testbed.errors import ScenarioError
 from testbed.model import load
 from testbed.model.scenario import BfdSpec, FaultAction, LinkSelector, Routing, RoutingSpec, Scenario, WorkloadKind
+from testbed.model.suite import is_suite
 
 ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = sorted((ROOT / "scenarios").rglob("*.yaml"))
+SCENARIOS = sorted(file for file in (ROOT / "scenarios").rglob("*.yaml") if not is_suite(file))
 BASE = """
 name: base
 topology: {planes: 2, t0_groups: 2, t1_per_plane: 3, hosts_per_t0: 2}
