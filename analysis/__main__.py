@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--ab", action="store_true", help="two folders, whose runs pair by seed")
     compare.add_argument("--metric", action="append", default=[], metavar="NAME", help="compare this metric (may be repeated)")
     compare.add_argument("--allow-invalid", action="store_true", help="let runs in whose numbers must not be used; marked")
-    compare.add_argument("--out", type=Path, metavar="DIR", help="also write table.csv and figures there")
+    compare.add_argument("--out", type=Path, metavar="DIR", help="also write comparison.md, table.csv and figures there")
     compare.add_argument(
         "--json", action="store_true", help="print the table as JSON on standard output and nothing else there"
     )
@@ -102,8 +102,11 @@ def _compare(options: argparse.Namespace) -> int:
     if options.out is not None:
         from analysis.figures import comparison
 
-        comparison.draw(found, options.out)
+        drawn = comparison.draw(found, options.out)
         found.table.to_csv(options.out / "table.csv", index=False)
+        (options.out / "comparison.md").write_text(
+            wording.comparison_page(found.table, found.doubtful, drawn), encoding="utf-8"
+        )
     if options.json:
         print(found.table.to_json(orient="records", indent=2))
     else:

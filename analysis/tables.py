@@ -126,13 +126,13 @@ SAMPLES = Table(
     (
         Column("t_ns", _I, "end of the interval, ns"),
         Column("host", _T, "host that wrote the row"),
-        Column("flow", _I, "flow id"),
+        Column("flow", _I, "flow id; its QPs count together"),
         Column("plane", _I, "plane, from 0"),
         Column("role", _T, "sender | receiver"),
         Column("bytes", _I, "payload bytes sent, or newly placed, in the interval"),
-        Column("window", _I, "bytes the sender may have in flight", optional=True),
+        Column("window", _I, "bytes the sender may have in flight; a window that QPs share counts once", optional=True),
         Column("inflight", _I, "bytes in flight", optional=True),
-        Column("rtt_us", _F, "latest smoothed RTT in microseconds; NaN or 0 when none", optional=True),
+        Column("rtt_us", _F, "latest smoothed RTT in microseconds, of several QPs the mean; NaN or 0 when none", optional=True),
     ),
 )
 PORTS = Table(

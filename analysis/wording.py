@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from testbed.model.jobs import collective
-from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, Scenario, TransportKind, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import (
+    FaultAction,
+    FaultSpec,
+    LinkSelector,
+    Routing,
+    RoutingSpec,
+    Scenario,
+    TransportKind,
+    WorkloadKind,
+    WorkloadSpec,
+)
 from testbed.model.topology import host_name
+
+if TYPE_CHECKING:
+    from analysis.figures.style import Drawn
 
 _RATES = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
 _TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "\u00b5s"))
@@ -63,7 +76,18 @@ def switches(scenario: Scenario, frame_bytes: int) -> str:
     ecn = f"ECN from {s.ecn_min_bytes / frame_bytes:.3g} to {s.ecn_max_bytes / frame_bytes:.3g} frames" if s.ecn else "no ECN"
     limits = f"{s.trim_bytes / frame_bytes:.3g} frames ({s.trim_last_hop_bytes / frame_bytes:.3g} on the last hop)"
     full = f"trimming beyond {limits}" if s.trimming else f"packets dropped beyond {limits}"
-    return f"{ecn[0].upper()}{ecn[1:]}, {full}. Routing: {scenario.routing.value}, static."
+    return f"{ecn[0].upper()}{ecn[1:]}, {full}. Routing: {routing(scenario.routing)}."
+
+
+def routing(spec: RoutingSpec) -> str:
+    if not spec.hashes:
+        return "srv6, static"
+    what = "5-tuple" if spec.hash_policy == 3 else "addresses and flow label"
+    chosen = f"switches hash the {what} over equal paths (seed {spec.hash_seed})"
+    if spec.kind is Routing.ECMP:
+        return f"ecmp, static, {chosen}"
+    bfd = "no BFD" if spec.bfd is None else f"BFD {span(spec.bfd.interval_ns)} x {spec.bfd.multiplier}"
+    return f"bgp, keepalive {span(spec.keepalive_ns)}, hold {span(spec.hold_ns)}, {bfd}; {chosen}"
 
 
 def transport(scenario: Scenario, window_frames: int) -> str:
@@ -170,6 +194,20 @@ def comparison(table: pd.DataFrame, doubtful: Sequence[str]) -> list[str]:
                 text += f"  difference {_with_ends(row, 'difference_')}"
             lines.append(text)
     return lines
+
+
+def comparison_page(table: pd.DataFrame, doubtful: Sequence[str], drawn: Sequence[Drawn]) -> str:
+    """A comparison as Markdown: its table, and its figures with what they show. Figures are beside it."""
+    lines = ["# Comparison", ""]
+    if doubtful:
+        lines += [f"**{len(doubtful)} of these runs must not be used**: {', '.join(doubtful)}.", ""]
+    lines += ["| metric | group | runs | mean [95 %] | difference to the first [95 %] |", "|---|---|---|---|---|"]
+    for row in table.to_dict("records"):
+        difference = "" if math.isnan(row["difference_mean"]) else _with_ends(row, "difference_")
+        lines.append(f"| {row['metric']} | {row['group']} | {row['runs']} | {_with_ends(row, '')} | {difference} |")
+    for figure in drawn:
+        lines += ["", f"## {figure.title}", "", f"![{figure.alt}]({figure.name}.svg)", "", figure.caption]
+    return "\n".join(lines) + "\n"
 
 
 def _with_ends(row: dict[Hashable, Any], prefix: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from testbed.host.flows import ReceiverFlow, SenderFlow
 from testbed.host.memory import Content
@@ -14,21 +14,21 @@ from testbed.host.workloads import Workload
 
 def assemble(
     plan: HostPlan,
-    senders: Mapping[int, SenderFlow],
-    receivers: Mapping[int, ReceiverFlow],
+    senders: Mapping[int, Sequence[SenderFlow]],
+    receivers: Mapping[int, Sequence[ReceiverFlow]],
     content: Content,
     steps: Table,
 ) -> list[Workload]:
-    """Every workload of this host; `senders` and `receivers` are its flows' ends by flow. Raises PlanError."""
+    """Every workload of this host; `senders` and `receivers` are its flows' ends, one per QP, by flow. Raises PlanError."""
     found: list[Workload] = []
     taken: set[int] = set()
     if plan.jobs:
         from testbed.host import jobs  # streams do not need them, and a host's size counts
 
         for job in plan.jobs:
-            sending = [senders[flow] for flow in job.flows if flow in senders]
-            receiving = [receivers[flow] for flow in job.flows if flow in receivers]
+            sending = [sender for flow in job.flows for sender in senders.get(flow, ())]
+            receiving = [receiver for flow in job.flows for receiver in receivers.get(flow, ())]
             taken.update(job.flows)
             found.append(jobs.workload(plan, job, sending, receiving, content, steps))
-    found += [Stream(sender, content) for flow, sender in senders.items() if flow not in taken]
+    found += [Stream(sender, content) for flow, stripes in senders.items() if flow not in taken for sender in stripes]
     return found

@@ -32,6 +32,20 @@ class Collective(Protocol):
         """Once done: whether the result is bit for bit what it must be."""
 
 
+class Numbers:
+    """What one rank puts into a reduction, and what must come out: of its predecessor's sums, and of all ranks'."""
+
+    __slots__ = ("own", "partial", "total")
+
+    def __init__(self, seed: str, rank: int, ranks: int, chunk: int) -> None:
+        """`chunk`: the longest slice that is asked for, in bytes."""
+        inputs = Inputs(seed, ranks)
+        sums = inputs.sums((rank - 1) % ranks, ranks)  # what the predecessor sends: its own, with its predecessor's, ...
+        self.partial = [Pattern(period, chunk) for period in sums[:-1]]
+        self.total = Pattern(sums[-1], chunk)
+        self.own = Pattern(inputs.period(rank), chunk)
+
+
 class RingAllReduce:
     """Reduce-scatter and all-gather on a ring (Patarasuk and Yuan 2009; what NCCL calls Ring).
 
@@ -40,16 +54,13 @@ class RingAllReduce:
     their successor only. A chunk is what the flows call a message: a whole number of lanes.
     """
 
-    def __init__(self, sender: SenderFlow, seed: str, rank: int, ranks: int) -> None:
+    def __init__(self, sender: SenderFlow, numbers: Numbers, rank: int, ranks: int) -> None:
         self._sender = sender
         self._rank = rank
         self._ranks = ranks
-        self._chunk = chunk = sender.flow.message
-        inputs = Inputs(seed, ranks)
-        sums = inputs.sums((rank - 1) % ranks, ranks)  # what the predecessor sends: its own, with its predecessor's, ...
-        self._partial = [Pattern(period, chunk) for period in sums[:-1]]
-        self._total = Pattern(sums[-1], chunk)
-        self._own = Pattern(inputs.period(rank), chunk)
+        self._chunk = sender.flow.message
+        self._first = sender.stripe.place * ranks * self._chunk  # of the whole buffer, this ring's part from this byte on
+        self._partial, self._total, self._own = numbers.partial, numbers.total, numbers.own
         self._early: deque[tuple[bytes, bool]] = deque()  # of a step that this rank has not entered
         self._result: list[bytes | None] = [None] * ranks
         self._step = -1
@@ -113,11 +124,36 @@ class RingAllReduce:
             self._sender.send(memoryview(data), now)
 
     def _place(self, chunk: int) -> int:
-        return chunk % self._ranks * self._chunk
+        return self._first + chunk % self._ranks * self._chunk
+
+
+class Rings:
+    """One ring per QP, each over its part of the buffer, side by side (what NCCL calls channels)."""
+
+    def __init__(self, rings: Sequence[RingAllReduce]) -> None:
+        """`rings` by stripe."""
+        self._rings = rings
+
+    def begin(self, step: int, now: int) -> None:
+        for ring in self._rings:
+            ring.begin(step, now)
+
+    def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
+        self._rings[receiver.stripe.place].on_received(receiver, number, right, now)
+
+    @property
+    def done(self) -> bool:
+        return all(ring.done for ring in self._rings)
+
+    @property
+    def right(self) -> bool:
+        return all(ring.right for ring in self._rings)
 
 
 class AllToAll:
     """Every rank sends a part to every other, all of them at once, its successor's first. Parts are content like a stream's.
+
+    With several QPs each part is cut into one message for each of them.
 
     One peer after the other would need less room in the fabric as long as all ranks keep step; as soon as two of them send to
     the same third its ports get twice what they can carry. All at once, every port has its rate on average at any skew.
@@ -137,7 +173,7 @@ class AllToAll:
         self._wrong.discard(self._step)
         self._step = step
         for sender in self._senders:
-            sender.send(self._content.slice(sender.flow.flow, step, sender.flow.message), now)
+            sender.send(self._content.slice(sender.flow.flow, sender.stripe.number(step), sender.flow.message), now)
 
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
         del receiver, now

@@ -1,8 +1,9 @@
-"""The two ends of a flow of messages: the sender keeps at most `depth` outstanding, the receiver checks each on arrival.
+"""The two ends of one QP of a flow: the sender keeps at most `depth` messages outstanding, the receiver checks each on arrival.
 
-Message k is one WRITE_WITH_IMM into slot k mod depth of the receiver's region; its immediate is k modulo 2**32. Message
+A QP's message k is one WRITE_WITH_IMM into slot k mod depth of its receiver's region; its immediate is k modulo 2**32. Message
 k + depth is posted when message k has completed. The receiver checks message k, and its owner takes it, when its
 immediate comes, before any acknowledgement of that same arrival leaves the host, so no slot changes under either.
+A flow of q QPs is striped by message: what its QP i numbers k is the flow's message k * q + i, in content and in tables.
 What is sent and when is the business of the workload that owns the flow (`workloads.py`).
 """
 
@@ -26,7 +27,21 @@ CORRUPT = 2
 
 IMMEDIATE_MASK = 0xFFFFFFFF
 
-Expected = Callable[[int], memoryview]  # the content of message k
+Expected = Callable[[int], memoryview]  # the content of the QP's message k
+
+
+class Stripe(NamedTuple):
+    """Which of a flow's QPs this one is, from 0."""
+
+    place: int
+    of: int
+
+    def number(self, message: int) -> int:
+        """What the flow calls the QP's message `message`."""
+        return message * self.of + self.place
+
+
+WHOLE = Stripe(0, 1)
 
 
 class Remote(NamedTuple):
@@ -44,8 +59,9 @@ class FlowError(Exception):
 class SenderFlow:
     """Posts messages in order; what finds `depth` of them outstanding waits here. Times are absolute ns."""
 
-    def __init__(self, flow: Flow, pair: QueuePair, endpoint: Endpoint, messages: Table) -> None:
+    def __init__(self, flow: Flow, pair: QueuePair, endpoint: Endpoint, messages: Table, stripe: Stripe = WHOLE) -> None:
         self.flow = flow
+        self.stripe = stripe
         self.pair = pair
         self.qp = pair.number
         self.failed = False
@@ -73,8 +89,13 @@ class SenderFlow:
 
     @property
     def next_message(self) -> int:
-        """The number of the next message given to `send`."""
-        return self._next + len(self._waiting)
+        """What the flow calls the next message given to `send`."""
+        return self.stripe.number(self._next + len(self._waiting))
+
+    @property
+    def began(self) -> bool:
+        """Whether a message has been given to `send`."""
+        return bool(self._next or self._waiting)
 
     @property
     def room(self) -> bool:
@@ -105,7 +126,7 @@ class SenderFlow:
         if wr_id != self.completed:
             raise FlowError(f"flow {self.flow.flow}: message {wr_id} completed, {self.completed} was next")
         since, size = self._posted.popleft()
-        self._row(self.flow.flow, wr_id, SENDER, size, since, now, OK)
+        self._row(self.flow.flow, self.stripe.number(wr_id), SENDER, size, since, now, OK)
         self.completed += 1
         self.completed_bytes += size
         if self._waiting and not self.failed:
@@ -124,7 +145,8 @@ class SenderFlow:
     def finish(self) -> None:
         """Record what never completed."""
         for index, (since, size) in enumerate(self._posted):
-            self._row(self.flow.flow, self.completed + index, SENDER, size, since, 0, INCOMPLETE)
+            number = self.stripe.number(self.completed + index)
+            self._row(self.flow.flow, number, SENDER, size, since, 0, INCOMPLETE)
         self._posted.clear()
 
     def _post_next(self, data: memoryview, since: int, now: int) -> None:
@@ -140,10 +162,20 @@ class ReceiverFlow:
     one, for the log.
     """
 
-    def __init__(self, flow: Flow, qp: int, region: Region, content: Content, arrivals: Arrivals, messages: Table) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        qp: int,
+        region: Region,
+        content: Content,
+        arrivals: Arrivals,
+        messages: Table,
+        stripe: Stripe = WHOLE,
+    ) -> None:
         self.flow = flow
+        self.stripe = stripe
         self.qp = qp
-        self.expected: Expected = lambda number: content.slice(flow.flow, number, flow.message)
+        self.expected: Expected = lambda number: content.slice(flow.flow, stripe.number(number), flow.message)
         self.checked = 0
         self.corrupt = 0
         self.problem = ""
@@ -171,8 +203,10 @@ class ReceiverFlow:
             self._remark(f"immediate {value} came, {number & IMMEDIATE_MASK} was next")
         elif not self._region.holds(number, expected):
             verdict = CORRUPT
-            self._remark(f"message {number} differs from byte {self._region.first_difference(number, expected)} on")
-        self._row(self.flow.flow, number, RECEIVER, len(expected), self._arrivals.delivered(), now, verdict)
+            what = f"message {self.stripe.number(number)} differs"
+            self._remark(f"{what} from byte {self._region.first_difference(number, expected)} on")
+        began = self._arrivals.delivered()
+        self._row(self.flow.flow, self.stripe.number(number), RECEIVER, len(expected), began, now, verdict)
         self.checked += 1
         return verdict == OK
 
@@ -184,8 +218,9 @@ class ReceiverFlow:
         """Record the messages that began to arrive and were never delivered."""
         for index, began in enumerate(self._arrivals.under_way()):
             if began:
-                number = self.checked + index
-                self._row(self.flow.flow, number, RECEIVER, len(self.expected(number)), began, 0, INCOMPLETE)
+                size = len(self.expected(self.checked + index))
+                number = self.stripe.number(self.checked + index)
+                self._row(self.flow.flow, number, RECEIVER, size, began, 0, INCOMPLETE)
 
     def _remark(self, what: str) -> None:
         self.corrupt += 1

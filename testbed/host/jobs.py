@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.host.collectives import AllToAll, Collective, RingAllReduce
+from testbed.host.collectives import AllToAll, Collective, Numbers, RingAllReduce, Rings
 from testbed.host.flows import ReceiverFlow, SenderFlow
 from testbed.host.lockstep import Lockstep
 from testbed.host.memory import Content
@@ -29,8 +29,9 @@ def _collective(
         order = {host: (place - rank) % ranks for place, host in enumerate(job.hosts)}  # the successor first
         return AllToAll(sorted(sending, key=lambda sender: order[sender.flow.target]), receiving, content)
     if job.kind == "ring_allreduce":
-        (sender,), (receiver,) = sending, receiving
-        ring = RingAllReduce(sender, f"{plan.seed} {job.index}", rank, ranks)
-        receiver.expected = ring.expected
-        return ring
+        numbers = Numbers(f"{plan.seed} {job.index}", rank, ranks, sending[0].flow.message)
+        rings = [RingAllReduce(sender, numbers, rank, ranks) for sender in sending]
+        for ring, receiver in zip(rings, receiving, strict=True):
+            receiver.expected = ring.expected
+        return rings[0] if len(rings) == 1 else Rings(rings)
     raise PlanError(f"job {job.job}: there is no workload {job.kind!r}")

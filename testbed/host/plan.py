@@ -40,7 +40,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One stream of messages this host sends or receives; `stop_ns` None means until told to stop."""
+    """One stream of messages this host sends or receives; `depth` is per QP, `stop_ns` None means until told to stop."""
 
     flow: int
     source: str
@@ -77,7 +77,7 @@ class Job:
 class HostPlan:
     """Everything a host knows. `transport` is the transport's own configuration, `kind` already taken out.
 
-    `trace`: every decision of the transport is recorded too.
+    `trace`: every decision of the transport is recorded too. `qps`: QPs of each flow.
     """
 
     host: str
@@ -94,6 +94,7 @@ class HostPlan:
     flows: tuple[Flow, ...]
     jobs: tuple[Job, ...]
     trace: bool = False
+    qps: int = 1
 
     @property
     def payload(self) -> int:
@@ -146,6 +147,7 @@ def parse(raw: Mapping[str, Any]) -> HostPlan:
         flows=flows,
         jobs=tuple(_job(job) for job in raw["jobs"]),
         trace=raw.get("trace", False),
+        qps=raw.get("qps", 1),
     )
 
 

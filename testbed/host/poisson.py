@@ -1,7 +1,7 @@
 """Messages that arrive at random, whatever the network does: exponential gaps, sizes from a list, per flow.
 
-An open loop: a message that finds `depth` outstanding waits, and its time counts from its arrival. Both ends draw the sizes
-from the same seed, so that the receiver knows what to expect.
+An open loop: a message that finds `depth` outstanding on its QP waits, and its time counts from its arrival. The QPs of a flow
+take turns. Both ends draw the sizes from the same seed, so that the receiver knows what to expect.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ class Poisson:
         self.receivers: tuple[ReceiverFlow, ...] = ()
         self._job = job
         self._content = content
-        mine = [sender.flow.flow for sender in senders] + [receiver.flow.flow for receiver in receivers]
+        self._stripes: dict[int, list[SenderFlow]] = {}  # by flow, the one whose turn it is first
+        for sender in senders:
+            self._stripes.setdefault(sender.flow.flow, []).append(sender)
+        mine = {*self._stripes, *(receiver.flow.flow for receiver in receivers)}
         self._sizes = {flow: Sizes(seed, flow, job.sizes) for flow in mine}
-        self._gaps = {sender.flow.flow: random.Random(f"mrc testbed gaps {seed} {sender.flow.flow}") for sender in senders}
-        self._next: dict[int, int] = {}  # arrival of the next message of each sender, by its place
+        self._gaps = {flow: random.Random(f"mrc testbed gaps {seed} {flow}") for flow in self._stripes}
+        self._next: dict[int, int] = {}  # arrival of the next message of each flow
         self._stop: int | None = None
         for receiver in receivers:
             self._tell(receiver)
@@ -65,18 +68,19 @@ class Poisson:
         """Set the clock: the plan's times count from `t0_ns`."""
         begin = t0_ns + self._job.start_ns
         self._stop = None if self._job.stop_ns is None else t0_ns + self._job.stop_ns
-        self._next = {place: begin + self._gap(sender) for place, sender in enumerate(self.senders)}
+        self._next = {flow: begin + self._gap(flow) for flow in self._stripes}
 
     def on_timer(self, now: int) -> None:
         """Send what has arrived."""
-        for place, arrival in list(self._next.items()):
-            sender, due = self.senders[place], arrival
+        for flow, arrival in list(self._next.items()):
+            stripes, due = self._stripes[flow], arrival
             while due <= now and (self._stop is None or due < self._stop):
+                sender = stripes.pop(0)
+                stripes.append(sender)
                 number = sender.next_message
-                flow = sender.flow.flow
                 sender.send(self._content.slice(flow, number, self._sizes[flow].of(number)), now)
-                due += self._gap(sender)
-            self._next[place] = due
+                due += self._gap(flow)
+            self._next[flow] = due
         if self._stop is not None and now >= self._stop:
             self._next.clear()
 
@@ -90,9 +94,14 @@ class Poisson:
         """No further arrivals."""
         self._next.clear()
 
-    def _gap(self, sender: SenderFlow) -> int:
-        return max(1, round(self._gaps[sender.flow.flow].expovariate(self._job.rate_per_s) * NS_PER_S))
+    def _gap(self, flow: int) -> int:
+        return max(1, round(self._gaps[flow].expovariate(self._job.rate_per_s) * NS_PER_S))
 
     def _tell(self, receiver: ReceiverFlow) -> None:
-        flow = receiver.flow.flow
-        receiver.expected = lambda number: self._content.slice(flow, number, self._sizes[flow].of(number))
+        flow, stripe = receiver.flow.flow, receiver.stripe
+
+        def expected(number: int) -> memoryview:
+            message = stripe.number(number)
+            return self._content.slice(flow, message, self._sizes[flow].of(message))
+
+        receiver.expected = expected

@@ -1,5 +1,8 @@
 """What is measured per interval: bytes, window and round trip of each flow and plane, and how well this process keeps time.
 
+A flow of several QPs has one row per plane like any other: bytes and windows are summed (a window that QPs share counts once),
+the round trip is the mean of those that have one.
+
 Intervals end on multiples of the interval after the first; one that ends late is as long as it was, its row says when.
 """
 
@@ -7,11 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import TypeVar
 
-from testbed.host.flows import RECEIVER, SENDER
+from testbed.host.flows import RECEIVER, SENDER, ReceiverFlow, SenderFlow
 from testbed.host.recorder import Recorder
 from testbed.host.records import U32_MAX
 from testbed.host.workloads import Workloads
+
+End = TypeVar("End", SenderFlow, ReceiverFlow)
 
 
 class Lag:
@@ -46,11 +52,11 @@ class Sampler:
 
     __slots__ = (
         "_cpu",
-        "_endpoint",
         "_interval_ns",
+        "_receiving",
         "_recorder",
+        "_sending",
         "_sent",
-        "_workloads",
         "deadline",
         "lag",
         "packets",
@@ -64,9 +70,10 @@ class Sampler:
         self.deadline = now + interval_ns
         self._interval_ns = interval_ns
         self._recorder = recorder
-        self._workloads = workloads
         self._cpu = time.process_time_ns()
-        self._sent = {qp: dict.fromkeys(recorder.planes, 0) for qp in workloads.senders}
+        self._sending = _by_flow(workloads.senders.values())
+        self._receiving = _by_flow(workloads.receivers.values())
+        self._sent = {flow: dict.fromkeys(recorder.planes, 0) for flow in self._sending}
 
     def on_timer(self, now: int) -> None:
         """An interval has ended."""
@@ -83,31 +90,35 @@ class Sampler:
 
     def _senders(self, now: int) -> None:
         row = self._recorder.files.samples.row
-        for qp, sender in self._workloads.senders.items():
-            state = sender.pair.requester
-            before = self._sent[qp]
+        for flow, senders in self._sending.items():
+            states = [sender.pair.requester for sender in senders]
+            windows = {id(state.window): state.window for state in states}.values()
+            limit, inflight = sum(window.limit for window in windows), sum(window.inflight for window in windows)
+            before = self._sent[flow]
             for plane in self._recorder.planes:
-                sent = state.sent_bytes.get(plane, 0)
-                row(
-                    now,
-                    sender.flow.flow,
-                    plane,
-                    SENDER,
-                    _u32(sent - before[plane]),
-                    _u32(state.window.limit),
-                    _u32(state.window.inflight),
-                    _u32(state.rtt_ns.get(plane, 0)),
-                )
+                sent = sum(state.sent_bytes.get(plane, 0) for state in states)
+                rtts = [rtt for state in states if (rtt := state.rtt_ns.get(plane, 0))]
+                rtt_ns = sum(rtts) // len(rtts) if rtts else 0
+                row(now, flow, plane, SENDER, _u32(sent - before[plane]), _u32(limit), _u32(inflight), _u32(rtt_ns))
                 before[plane] = sent
 
     def _receivers(self, now: int) -> None:
         row = self._recorder.files.samples.row
         arrivals = self._recorder.arrivals
-        for qp, receiver in self._workloads.receivers.items():
-            placed = arrivals[qp].placed
+        for flow, receivers in self._receiving.items():
+            placed = [arrivals[receiver.qp].placed for receiver in receivers]
             for plane in self._recorder.planes:
-                row(now, receiver.flow.flow, plane, RECEIVER, _u32(placed[plane]), 0, 0, 0)
-                placed[plane] = 0
+                row(now, flow, plane, RECEIVER, _u32(sum(of_qp[plane] for of_qp in placed)), 0, 0, 0)
+                for of_qp in placed:
+                    of_qp[plane] = 0
+
+
+def _by_flow(ends: Iterable[End]) -> dict[int, list[End]]:
+    """The QPs' ends of each flow."""
+    found: dict[int, list[End]] = {}
+    for end in ends:
+        found.setdefault(end.flow.flow, []).append(end)
+    return found
 
 
 def _u32(value: int) -> int:

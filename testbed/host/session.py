@@ -8,14 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 from testbed.host.assembly import assemble
 from testbed.host.calibration import Calibration
 from testbed.host.control import Control, ControlError
-from testbed.host.flows import ReceiverFlow, Remote, SenderFlow
+from testbed.host.flows import ReceiverFlow, Remote, SenderFlow, Stripe
 from testbed.host.memory import Content, Region
-from testbed.host.nic import MakeNic
+from testbed.host.nic import MakeNic, QueuePair
 from testbed.host.plan import Flow, HostPlan
 from testbed.host.recorder import Arrivals, Recorder
 from testbed.host.records import FLUSH_NS, RecordFiles
@@ -23,6 +24,16 @@ from testbed.host.samples import Sampler, planes_of
 from testbed.host.workloads import Workloads
 
 PROGRESS_NS = 500_000_000
+TOLD = (
+    "flow",
+    "stripe",
+    "qpn",
+    "psn",
+    "port",
+    "rkey",
+    "va",
+    "length",
+)  # of each QP, to the runner; the last three by receivers only
 
 
 class Phase(Enum):
@@ -66,12 +77,17 @@ class Session:
         longest = max((flow.message for flow in plan.flows), default=0)
         self._content = Content(plan.seed, max(longest, plan.payload))
         self._ready: list[dict[str, int | None]] = []
-        self._senders = {flow.flow: self._sender(flow) for flow in plan.flows if flow.source == plan.host}
+        stripes = [Stripe(index, plan.qps) for index in range(plan.qps)]
+        self._senders = {
+            flow.flow: [self._sender(flow, stripe) for stripe in stripes] for flow in plan.flows if flow.source == plan.host
+        }
         self._receivers = {
-            flow.flow: self._receiver(flow, planes_of(planes)) for flow in plan.flows if flow.source != plan.host
+            flow.flow: [self._receiver(flow, stripe, planes_of(planes)) for stripe in stripes]
+            for flow in plan.flows
+            if flow.source != plan.host
         }
         active = assemble(plan, self._senders, self._receivers, self._content, self.files.steps)
-        self.workloads = Workloads(active, self._receivers.values())
+        self.workloads = Workloads(active, chain.from_iterable(self._receivers.values()))
         self.sampler = Sampler(plan.interval_ns, self.recorder, self.workloads, now)
         self._calibration: Calibration | None = None
         self._drained_told = False
@@ -84,22 +100,26 @@ class Session:
         """Tell the runner that this host is ready, where its flows end, and whether its transport runs compiled."""
         self.control.send({"type": "ready", "compiled": compiled, "flows": self._ready})
 
-    def _sender(self, flow: Flow) -> SenderFlow:
+    def _queue_pair(self, flow: Flow, stripe: Stripe, region: Region | None) -> QueuePair:
+        """One QP of a flow, and what the other end must know of it."""
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
-        self._ready.append({"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": None, "va": None, "length": None})
-        return SenderFlow(flow, qp, self.endpoint, self.files.messages)
+        key = None if region is None else self.endpoint.register(region.view)
+        memory = (None, None, None) if key is None else (key.rkey, key.address, key.length)
+        port = getattr(qp, "source_port", None)  # a QP of a transport that sprays has none: each packet has its path's
+        values = (flow.flow, stripe.place, qp.number, qp.psn, port, *memory)
+        self._ready.append(dict(zip(TOLD, values, strict=True)))
+        return qp
 
-    def _receiver(self, flow: Flow, planes: int) -> ReceiverFlow:
-        qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
+    def _sender(self, flow: Flow, stripe: Stripe) -> SenderFlow:
+        return SenderFlow(flow, self._queue_pair(flow, stripe, None), self.endpoint, self.files.messages, stripe)
+
+    def _receiver(self, flow: Flow, stripe: Stripe, planes: int) -> ReceiverFlow:
         region = Region(flow.depth, flow.message)
-        key = self.endpoint.register(region.view)
-        self._ready.append(
-            {"flow": flow.flow, "qpn": qp.number, "psn": qp.psn, "rkey": key.rkey, "va": key.address, "length": key.length}
-        )
+        qp = self._queue_pair(flow, stripe, region)
         payload = self.plan.payload
         arrivals = Arrivals(planes, flow.depth, lambda number: -(-len(receiver.expected(number)) // payload))
         self.recorder.arrivals[qp.number] = arrivals
-        receiver = ReceiverFlow(flow, qp.number, region, self._content, arrivals, self.files.messages)
+        receiver = ReceiverFlow(flow, qp.number, region, self._content, arrivals, self.files.messages, stripe)
         return receiver
 
     # The runner's messages
@@ -130,25 +150,25 @@ class Session:
         self._update_deadline()
 
     def _connect(self, flows: list[dict[str, Any]]) -> None:
-        waiting = self._senders.keys() | self._receivers.keys()
+        waiting = {(flow, place) for flow in (*self._senders, *self._receivers) for place in range(self.plan.qps)}
         for entry in flows:
-            flow = entry["flow"]
-            waiting.discard(flow)
+            flow, stripe = entry["flow"], entry["stripe"]
+            waiting.discard((flow, stripe))
             end: SenderFlow | ReceiverFlow
             if flow in self._senders:
-                sender = end = self._senders[flow]
+                sender = end = self._senders[flow][stripe]
                 sender.connect(Remote(entry["rkey"], entry["va"], entry["length"]))
             else:
-                receiver = end = self._receivers[flow]
+                receiver = end = self._receivers[flow][stripe]
                 receiver.connect(entry["psn"])
             self.endpoint.connect_qp(end.qp, entry["qpn"], entry["psn"])
         if waiting:
-            raise ControlError(f"'connect' leaves out flows {sorted(waiting)}")
+            raise ControlError(f"'connect' leaves out flows {sorted({flow for flow, _ in waiting})}")
         self.phase = Phase.CONNECTED
         self.control.send({"type": "connected"})
 
     def _calibrate(self, flow: int, count: int, now: int) -> None:
-        sender = self._senders[flow]
+        sender = self._senders[flow][0]
         self._calibration = Calibration(
             sender,
             count,

@@ -1,4 +1,4 @@
-"""The plain workload: one flow that keeps `depth` messages outstanding from its start to its stop."""
+"""The plain workload: one QP of a flow keeps `depth` messages outstanding from its start to its stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from testbed.host.memory import Content
 
 
 class Stream:
-    """Streams, permutations and incasts are made of these, one per sending flow."""
+    """Streams, permutations and incasts are made of these, one per sending QP: none waits for another of its flow."""
 
     def __init__(self, sender: SenderFlow, content: Content) -> None:
         self.senders = (sender,)
@@ -21,7 +21,7 @@ class Stream:
     @property
     def deadline(self) -> int | None:
         """The first post; afterwards completions move it."""
-        return self._start if self._sender.next_message == 0 and not self._stopped else None
+        return self._start if not self._sender.began and not self._stopped else None
 
     @property
     def drained(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.model import evs, fault_checks, faults, fields, flows, framing, paths, units
+from testbed.model import evs, fault_checks, faults, fields, flows, framing, paths, schema, units
 from testbed.model import transport as transports
 from testbed.model import tree as t
 from testbed.model.fields import Problems, Values
@@ -16,6 +16,7 @@ from testbed.model.scenario import (
     DenySpec,
     LinkSpec,
     MeasureSpec,
+    RoutingSpec,
     TransportKind,
     TransportSpec,
     WorkloadKind,
@@ -33,6 +34,8 @@ def check(root: t.Mapping, done: Values, problems: Problems) -> None:
         _payload(root, done["links"], done["transport"], problems)
     if topology and "transport" in done and done["transport"].kind is TransportKind.MRC:
         _evs(root, done, topology, problems)
+    if "transport" in done and "routing" in done:
+        _routing(root, done["transport"], done["routing"], problems)
     if "switch" in done and "transport" in done:
         _trim_size(root, done, problems)
     for index, spec in enumerate(done.get("workload", ())):
@@ -58,6 +61,10 @@ def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
     written = section.entries if isinstance(section, t.Mapping) else {}
     for key, why in transports.unused(done["transport"], written):
         found.append(f"{_where(root, f'transport.{key}')} transport.{key} is unused: {why}")
+    section = root.entries.get("routing")
+    written = section.entries if isinstance(section, t.Mapping) else {}
+    for key, why in schema.unused_routing(done["routing"], written):
+        found.append(f"{_where(root, f'routing.{key}')} routing.{key} is unused: {why}")
     measure: MeasureSpec = done["measure"]
     for index, spec in enumerate(done["faults"]):
         if spec.at_ns <= measure.warmup_ns:
@@ -96,12 +103,18 @@ def _payload(root: t.Mapping, links: LinkSpec, transport: TransportSpec, problem
         problems.at(root, "transport.payload" if written else "links.mtu", message, hint)
 
 
+def _routing(root: t.Mapping, transport: TransportSpec, routing: RoutingSpec, problems: Problems) -> None:
+    if transport.kind is TransportKind.MRC and routing.hashes:
+        message = f"mrc names its path in every packet; routing {routing.kind} lets the switches choose"
+        problems.at(root, "routing", message, "routing: srv6, or another transport.kind")
+
+
 def _evs(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:
     """Every plane has an EV, and every name in the lists exists."""
     spec: TransportSpec = done["transport"]
     planes = topology.spec.planes
     for key, count in (("evs", spec.evs), ("active_evs", spec.active_evs)):
-        if 0 < count < planes and not spec.ev_list:
+        if 0 < count < planes and not (spec.ev_list or spec.ev_fields):
             message = f"{count} EVs cannot cover {planes} planes equally"
             problems.at(root, f"transport.{key}", message, "at least one per plane")
     for index, name in enumerate(spec.ev_list):
@@ -128,14 +141,15 @@ def _deny_times(root: t.Mapping, path: str, deny: DenySpec, measure: MeasureSpec
 def _paths_left(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:
     """Every pair that talks has a path. For a scenario that is right in all else: it takes the longest."""
     spec, seed = done["transport"], done["seed"]
-    if not (spec.ev_list or spec.denylist):
+    if not (spec.ev_list or spec.ev_fields or spec.denylist):
         return
     for source, target in evs.pairs(tuple(done["workload"]), seed, topology):
         found = evs.given(spec, seed, topology, source, target)
         ends = f"{host_name(source)} to {host_name(target)}"
         if not found:
             names = ", ".join(path.name for path in paths.paths(topology, source, target)[:8])
-            problems.at(root, "transport.ev_list", f"no path from {ends} is in the list", f"paths of this pair: {names}")
+            key, what = ("ev_fields", "is generated") if spec.ev_fields else ("ev_list", "is in the list")
+            problems.at(root, f"transport.{key}", f"no path from {ends} {what}", f"paths of this pair: {names}")
             return
         denied = {path for deny in spec.denylist for path in evs.crossing(deny, found, source, target)}
         if len(denied) == len(found):

@@ -19,7 +19,7 @@ SWAPS_PER_HOST = 20  # random transpositions that mix a permutation well past it
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Messages from one host to another, `depth` outstanding at a time. `id` is global; hosts are indices.
+    """Messages from one host to another, `depth` outstanding at a time on each QP. `id` is global; hosts are indices.
 
     `message` is what one WRITE carries, at most; `workload` the place of its job in the scenario.
     """
@@ -41,7 +41,7 @@ def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
     for index, spec in enumerate(scenario.workload):
         for source, target in pairs(spec, topology, rng_of(scenario.seed, index)):
             job = f"{spec.job}-bystander" if (source, target) == spec.bystander else spec.job
-            size = message_bytes(spec)
+            size = message_bytes(spec, scenario.transport.qps)
             found.append(Flow(len(found), source, target, size, spec.depth, spec.start_ns, spec.stop_ns, job, index))
     return tuple(found)
 
@@ -61,11 +61,17 @@ def count(spec: WorkloadSpec) -> int:
     return ranks * (ranks - 1) if everyone else max(1, ranks + (spec.bystander is not None))
 
 
-def message_bytes(spec: WorkloadSpec) -> int:
-    """The largest WRITE of a job. A ring's buffer is cut into one chunk per rank, each rounded up to whole lanes."""
-    ring = WorkloadKind.RING_ALLREDUCE
-    if spec.kind is ring or spec.collective is ring:
-        return -(-spec.message // (len(spec.hosts) * LANE_BYTES)) * LANE_BYTES
+def message_bytes(spec: WorkloadSpec, qps: int) -> int:
+    """The largest WRITE of a job whose flows have `qps` QPs each.
+
+    What a collective sends at once is cut into one message per QP: a ring's chunk (its buffer has one per rank) into whole
+    lanes, an all-to-all's part into bytes, each rounded up.
+    """
+    ring, all_to_all = WorkloadKind.RING_ALLREDUCE, WorkloadKind.ALL_TO_ALL
+    if ring in (spec.kind, spec.collective):
+        return -(-spec.message // (len(spec.hosts) * qps * LANE_BYTES)) * LANE_BYTES
+    if all_to_all in (spec.kind, spec.collective):
+        return -(-spec.message // qps)
     return max(equally_likely(spec.sizes, spec.message)) if spec.kind is WorkloadKind.POISSON else spec.message
 
 

@@ -98,8 +98,7 @@ def override(tree: Mapping, assignment: str) -> Mapping:
     """`tree` with one `key.path=value` of the command line put in; `faults.0.for=2s` reaches into lists."""
     path, equals, text = assignment.partition("=")
     place = Place(SET, 0)
-    keys = path.strip().split(".")
-    if not equals or not all(keys):
+    if not equals or not all(path.strip().split(".")):
         raise _refusal(
             place, f"expected key.path=value, found {units.shown(assignment)}", "for example --set links.rate=10mbit"
         )
@@ -109,7 +108,12 @@ def override(tree: Mapping, assignment: str) -> Mapping:
         raise ScenarioError([replace(problem, line=0, path=path) for problem in error.problems]) from error
     if value is None:
         raise _refusal(place, "no value after the equals sign", path=path)
-    changed = _put(tree, keys, 0, _moved(value, place))
+    return put(tree, path.strip(), _moved(value, place))
+
+
+def put(tree: Mapping, path: str, value: Tree) -> Mapping:
+    """`tree` with `value` at `path`; ScenarioError at the place of `value` where nothing can lie."""
+    changed = _put(tree, path.split("."), 0, value)
     assert isinstance(changed, Mapping)
     return changed
 

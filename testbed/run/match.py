@@ -1,6 +1,6 @@
 """Which arrival belongs to which transmission: the join of sender rows and receiver rows, vectorised.
 
-The wire carries no transmission number, so the key is (flow, PSN, EV, retransmission flag), and within a key the order of
+The wire carries no transmission number, so the key is (QP, PSN, EV, retransmission flag), and within a key the order of
 time: a path is first in, first out. Only where fewer copies arrived than were sent is the choice not by rank: then each
 arrival takes the latest transmission that is at least the propagation delay older, counting from the last arrival.
 """
@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from testbed.model.paths import PLANE_SHIFT
+
 Ints = npt.NDArray[np.int64]
 RECEIVED_RETRANSMISSION = 4  # in the receiver's flags
 
@@ -20,8 +22,8 @@ RECEIVED_RETRANSMISSION = 4  # in the receiver's flags
 def arrivals(sent: pd.DataFrame, got: pd.DataFrame | None, delay_ns: int) -> Ints:
     """For each row of `sent` the position of its arrival in `got`, or -1.
 
-    `sent` has flow, psn, ev, retransmission, sent_ns; `got` has flow, psn, ev, flags, placed_ns. `delay_ns`: the smallest
-    one-way delay of the fabric.
+    `sent` has connection, psn, ev, retransmission, sent_ns; `got` has connection, psn, ev, flags, placed_ns. A `connection` is
+    a pair of QPs, numbered alike in both. `delay_ns`: the smallest one-way delay of the fabric.
     """
     found = np.full(len(sent), -1, dtype=np.int64)
     if got is None or not len(got):
@@ -41,9 +43,10 @@ def arrivals(sent: pd.DataFrame, got: pd.DataFrame | None, delay_ns: int) -> Int
 
 
 def _key(rows: pd.DataFrame, retransmission: npt.NDArray[np.bool_]) -> Ints:
-    """One integer per (flow, PSN, EV, retransmission): 14 + 24 + 8 (plane) + 16 (uplink) + 1 bits."""
-    flow, psn, ev = (rows[name].to_numpy().astype(np.int64) for name in ("flow", "psn", "ev"))
-    key: Ints = (((flow << 24 | psn) << 24 | ev & 0xFFFFFF) << 1) | retransmission
+    """One integer per (connection, PSN, EV, retransmission): 18 + 24 + 8 (plane) + 12 (uplink, as in the uSID plan) + 1."""
+    connection, psn, ev = (rows[name].to_numpy().astype(np.int64) for name in ("connection", "psn", "ev"))
+    path = (ev >> PLANE_SHIFT) << 12 | ev & 0xFFF
+    key: Ints = (((connection << 24 | psn) << 20 | path) << 1) | retransmission
     return key
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from testbed.model.hashed import ANY_UPLINK
 from testbed.model.paths import PLANE_SHIFT
 from testbed.model.topology import Topology, t0_name, t1_name
 from testbed.run import match
@@ -77,7 +78,7 @@ def packets(source: Source) -> pd.DataFrame:
     fate = np.asarray(FATES, dtype=object)[sent["fate"].to_numpy()]
     marked = (sent["marked"].to_numpy() != 0) | (flags & CE != 0)
     fate[(fate == "acknowledged") & marked] = "marked"
-    ev = sent["ev"].to_numpy().astype(np.int64)
+    sent["ev"] = ev = chosen_evs(sent, source.connections)
     return pd.DataFrame(
         {
             "host": category(sent["host"]),
@@ -105,7 +106,7 @@ def messages(source: Source) -> pd.DataFrame:
     rows = source.every("messages")
     if rows is None:
         return pd.DataFrame()
-    of_flow = pd.DataFrame(source.connections).set_index("flow")
+    of_flow = pd.DataFrame(source.connections).drop_duplicates("flow").set_index("flow")
     ends = [rows[rows["role"] == role].set_index(["flow", "message"]) for role in (0, 1)]
     both = ends[0].join(ends[1], how="outer", lsuffix="_sent", rsuffix="_got").reset_index()
     times = {name: _int(both[name]) for name in ("start_ns_sent", "end_ns_sent", "end_ns_got")}
@@ -262,11 +263,27 @@ def _frame(rows: npt.NDArray[np.void]) -> pd.DataFrame:
     return pd.DataFrame({field: rows[field] for field in rows.dtype.names or ()})
 
 
+def chosen_evs(sent: pd.DataFrame, connections: list[Connection]) -> npt.NDArray[np.int64]:
+    """The EVs, where switches chose the T1 that one which the connection's 5-tuple was seen to take before the start."""
+    ev = sent["ev"].to_numpy().astype(np.int64)
+    left_open = ev & (1 << PLANE_SHIFT) - 1 == ANY_UPLINK
+    if left_open.any():
+        traced = {(one["host"], one["host_qp"]): one["evs"] for one in connections if "evs" in one}
+        ends, place = np.unique(sent[["host", "qp"]].astype(str).agg("/".join, axis=1), return_inverse=True)
+        table = np.array([traced[host, int(qp)] for host, _, qp in (end.partition("/") for end in ends)], dtype=np.int64)
+        ev[left_open] = table[place[left_open], ev[left_open] >> PLANE_SHIFT]
+    return ev
+
+
 def with_flow(rows: pd.DataFrame | None, connections: list[Connection], end: str) -> pd.DataFrame | None:
-    """`rows` with flow, host and peer of the connection whose `end` (host or peer) wrote them with its own QP number."""
+    """`rows` with flow, host and peer of the connection whose `end` (host or peer) wrote them with its own QP number.
+
+    `connection` is its place in the list: what the two ends of a QP have in common.
+    """
     if rows is None or not connections:
         return None
     qps = pd.DataFrame(connections)[["flow", "host", "peer", f"{end}_qp"]].rename(columns={f"{end}_qp": "qp"})
+    qps["connection"] = np.arange(len(qps))
     qps["writer"] = qps[end]
     return rows.rename(columns={"host": "writer"}).merge(qps, on=["writer", "qp"], how="inner")
 

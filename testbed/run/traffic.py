@@ -25,7 +25,7 @@ from testbed.model import jobs, timing
 from testbed.model.flows import Flow, flows
 from testbed.model.scenario import Scenario, WorkloadSpec
 from testbed.model.topology import Topology, host_name
-from testbed.run import denylist, results
+from testbed.run import denylist, flowpaths, results
 from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
@@ -48,6 +48,7 @@ QUIT_HURRIED_S = 3.0
 CHECK_NS = 100_000_000
 PRIORITY = -10  # nice value of the runner while traffic runs: it needs little, and that at once
 LIMIT_SLACK_S = 60.0
+Ends = dict[tuple[str, int], list[dict[str, Any]]]  # what a host told of each flow's QPs, by (host, flow), in order
 SETTLE_NS = 300_000_000  # after the last host has drained: packets under way (duplicates, SACKs) still reach the counters
 
 
@@ -63,6 +64,7 @@ class Outcome:
     rtt_measured: list[dict[str, int]] = field(default_factory=list)
     delay_method: str | None = None
     transport_build: str | None = None  # compiled, or pure Python
+    kernel_parameters: dict[str, dict[str, str]] = field(default_factory=dict)  # of one host and one switch
     fabric_failures: dict[str, int] = field(default_factory=dict)
     connections: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -143,10 +145,11 @@ class _Traffic:
         )
         began = time.monotonic()
         RUNTIME.mkdir()
-        fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME)
+        fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME, self._scenario.routing)
         fabric.up()
         self._outcome.bringup_s = round(time.monotonic() - began, 3)
         self._outcome.delay_method = fabric.delay_method
+        self._outcome.kernel_parameters = fabric.parameters()
         self._interrupts.raising = False
         try:
             self._check_routes(fabric)
@@ -196,19 +199,29 @@ class _Traffic:
         plans = host_plans(self._scenario, self._topology, self._flows, self._folder.raw)
         self._hosts.start(fabric, plans, self._folder.logs)
         self._wait("ready", READY_S)
-        ends = {host.name: {end["flow"]: end for end in host.messages["ready"]["flows"]} for host in self._hosts}
+        ends: Ends = {}
+        for host in self._hosts:
+            for end in host.messages["ready"]["flows"]:
+                ends.setdefault((host.name, end["flow"]), []).append(end)
         compiled = all(host.messages["ready"]["compiled"] for host in self._hosts)
         self._outcome.transport_build = "compiled" if compiled else "pure Python"
         workload = self._scenario.workload
-        self._outcome.connections = [_connection(flow, workload[flow.workload], ends) for flow in self._flows]
+        qps = self._scenario.transport.qps
+        self._outcome.connections = [
+            _connection(flow, workload[flow.workload], qps, source, target)
+            for flow in self._flows
+            for source, target in zip(ends[host_name(flow.source), flow.id], ends[host_name(flow.target), flow.id], strict=True)
+        ]
         for host in self._hosts:
             peers = []
             for flow in self._flows:
                 source, target = host_name(flow.source), host_name(flow.target)
                 if host.name in (source, target):
-                    peers.append(ends[target if host.name == source else source][flow.id])
+                    peers.extend(ends[target if host.name == source else source, flow.id])
             host.channel.send({"type": "connect", "flows": peers})
         self._wait("connected", READY_S)
+        if self._scenario.routing.hashes:
+            flowpaths.trace_queue_pairs(fabric, self._topology, self._outcome.connections)
         write_atomically(self._folder.path / "connections.json", json.dumps(self._outcome.connections, indent=1) + "\n")
 
     def _calibrate(self) -> None:
@@ -304,18 +317,19 @@ class _Traffic:
         )
 
 
-def _connection(flow: Flow, spec: WorkloadSpec, ends: dict[str, dict[int, dict[str, Any]]]) -> dict[str, Any]:
-    source, target = host_name(flow.source), host_name(flow.target)
-    sender, receiver = ends[source][flow.id], ends[target][flow.id]
+def _connection(flow: Flow, spec: WorkloadSpec, qps: int, sender: dict[str, Any], receiver: dict[str, Any]) -> dict[str, Any]:
+    """One QP of a flow, by what its two ends said of it."""
     return {
         "flow": flow.id,
+        "stripe": sender["stripe"],
         "job": flow.job,
         "workload": flow.workload,
-        "messages_per_step": jobs.messages_per_step(spec) if spec.kind in jobs.LOCKSTEP else None,
-        "host": source,
-        "peer": target,
+        "messages_per_step": jobs.messages_per_step(spec, qps) if spec.kind in jobs.LOCKSTEP else None,
+        "host": host_name(flow.source),
+        "peer": host_name(flow.target),
         "host_qp": sender["qpn"],
         "peer_qp": receiver["qpn"],
+        "host_port": sender["port"],
         "host_psn": sender["psn"],
         "peer_psn": receiver["psn"],
     }

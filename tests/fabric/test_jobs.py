@@ -16,8 +16,12 @@ import numpy as np
 import pytest
 
 import analysis
+from analysis.figures import steps as figure
+from analysis.figures.style import Target
 from analysis.results import Run
 from analysis.steps import steps_of
+from analysis.view import view
+from tests.support import agreement, figure_data
 from tests.support.machine import certain, undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +90,11 @@ def test_no_step_of_a_training_waits_for_a_flap_for_long(tmp_path: Path) -> None
             assert steps is not None
             assert set(loaded.steps["verdict"]) == {"ok"}
             assert (loaded.steps["ready_ns"] - loaded.steps["start_ns"]).min() >= 100_000_000
+            agreement.check(loaded.path)
+            folder = loaded.path / "figures"
+            folder.mkdir(exist_ok=True)
+            figure.draw(view(loaded), Target(folder, ""))
+            assert figure_data.check(loaded.path) == {"steps"}
         took = steps.took_ns[1:] / 1e6
         skip_unless_valid(summary)
         assert took.max() <= np.median(took) + 6 * RTT_MS
@@ -128,13 +137,17 @@ def test_rc_keeps_each_connection_on_one_path(tmp_path: Path) -> None:
     assert "policy is unused" in loaded.scenario.warnings[0]
 
 
-def test_rc_goes_back_and_loses_nothing_on_a_lossy_path(tmp_path: Path) -> None:
+def test_rc_goes_back_and_loses_nothing_on_lossy_paths_one_for_each_qp(tmp_path: Path) -> None:
     faults = "faults=[{at: 1500ms, link: {tier: nic-t0}, action: loss, ratio: 0.02, for: 2s}]"
-    summary, loaded = run(
-        tmp_path, "kind: stream, from: h0, to: h2, message: 128KiB", settings=("transport.kind=rc", "measure.drain=20s", faults)
-    )
+    settings = ("transport.kind=rc", "transport.qps=4", "measure.drain=20s", faults)
+    summary, loaded = run(tmp_path, "kind: stream, from: h0, to: h2, message: 64KiB", settings=settings)
+    paths = loaded.packets.groupby("qp")["ev"].nunique()
+    assert list(paths) == [1] * 4
+    assert set(loaded.messages["message"] % 4) == set(range(4))
+    assert sorted(loaded.messages["message"])[:8] == list(range(8))
     assert summary["metrics"]["retransmit_ratio"] > 0
     fates = loaded.packets["fate"].value_counts()
     assert fates["lost"] > 0
     assert fates["refused"] > 0, "what came behind a hole"
     assert not loaded.packets[loaded.packets["fate"] == "refused"]["placed_ns"].notna().any()
+    agreement.check(loaded.path)

@@ -16,7 +16,7 @@ import pytest
 import analysis
 from tests.fabric import inventory
 from tests.support import agreement
-from tests.support.machine import Witness
+from tests.support.machine import Witness, certain, undisturbed
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -42,10 +42,12 @@ def run(out: Path, scenario: str, *arguments: str) -> tuple[int, dict[str, Any],
     """(exit status, summary.json, results folder) of a run that went through."""
     command = [sys.executable, str(ROOT / "run_experiment.py"), scenario, "--out", str(out), "--no-figures", "--quiet", *SMALL]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=200)
-    assert done.returncode in RAN, done.stderr
+    with certain():
+        assert done.returncode in RAN, done.stderr
     folder = (out / scenario / "latest").resolve()
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    assert (summary["metrics"]["messages_corrupt"], summary["metrics"]["messages_incomplete"]) == (0, 0)
+    with certain():
+        assert (summary["metrics"]["messages_corrupt"], summary["metrics"]["messages_incomplete"]) == (0, 0)
     return done.returncode, summary, folder
 
 
@@ -68,15 +70,35 @@ def test_a_plane_without_a_port_is_left_by_both_ends_and_used_again(tmp_path: Pa
         f"{{at: 1500ms, link: '{host}:p{plane}t0-{host[1]}', action: down, for: 1500ms}}" for host, plane in dead
     )
     times = ("--set", "measure.warmup=500ms", "--set", "measure.duration=4500ms")
-    with Witness() as witness:
-        status, summary, folder = run(tmp_path, "nic-port-down", "--set", f"faults=[{faults}]", "--set", BOTH_WAYS, *times)
-    agreement.check(folder)
-    held_up_ns = int(2e9 * witness.worst_s)
-    loaded = analysis.load(folder)
-    events, packets = loaded.events, loaded.packets
-    assert summary["metrics"]["evs_retired"] == 0, "no EV is blamed"
     planes = {plane for _, plane in dead}
-    for plane in planes:
+
+    def attempt() -> None:
+        with Witness() as witness:
+            status, summary, folder = run(tmp_path, "nic-port-down", "--set", f"faults=[{faults}]", "--set", BOTH_WAYS, *times)
+        loaded = analysis.load(folder)
+        events, packets = loaded.events, loaded.packets
+        with certain():
+            agreement.check(folder)
+            states = events[events["kind"] == "plane_state"].groupby(["host", "plane"], observed=True)["after"].last()
+            assert set(states) == {"OPEN"}
+        assert summary["metrics"]["evs_retired"] == 0, "no EV is blamed"
+        held_up_ns = int(2e9 * witness.worst_s)
+        down, up = check_planes(events, packets, dead, held_up_ns)
+        inside = packets[(packets["sent_ns"] > down + 2 * RTT_NS) & (packets["sent_ns"] < up - RTT_NS)]
+        for _, mine in inside.groupby("host", observed=True):
+            counts = mine["plane"].value_counts()
+            assert set(counts.index) == set(range(PLANES)) - planes
+            assert counts.max() - counts.min() <= 4, "the planes left carry the same"
+        if status == VALID:
+            assert summary["metrics"]["flow_goodput_ratio_min"] >= 0.95
+
+    undisturbed(attempt)
+
+
+def check_planes(events: pd.DataFrame, packets: pd.DataFrame, dead: list[tuple[str, int]], held_up_ns: int) -> tuple[int, int]:
+    """When both ends left and used again each plane of `dead` ports. Returns the last carrier's going and coming, ns."""
+    down = up = 0
+    for plane in {plane for _, plane in dead}:
         owners = {host for host, one in dead if one == plane}
         ports = events[(events["kind"] == "port_state") & (events["plane"] == plane) & events["host"].isin(owners)]
         down = ports[ports["after"] == "DOWN"]["t_ns"].max()
@@ -89,15 +111,7 @@ def test_a_plane_without_a_port_is_left_by_both_ends_and_used_again(tmp_path: Pa
             sent = packets[(packets["host"] == host) & (packets["plane"] == plane)]["sent_ns"]
             assert not ((sent > told + RTT_NS) & (sent < up)).any(), "data on a plane that was left"
             assert sent[sent > up].min() - up <= 5 * RTT_NS + held_up_ns
-    inside = packets[(packets["sent_ns"] > down + 2 * RTT_NS) & (packets["sent_ns"] < up - RTT_NS)]
-    for _, mine in inside.groupby("host", observed=True):
-        counts = mine["plane"].value_counts()
-        assert set(counts.index) == set(range(PLANES)) - planes
-        assert counts.max() - counts.min() <= 4, "the planes left carry the same"
-    states = events[events["kind"] == "plane_state"].groupby(["host", "plane"], observed=True)["after"].last()
-    assert set(states) == {"OPEN"}
-    if status == VALID and held_up_ns < RTT_NS:
-        assert summary["metrics"]["flow_goodput_ratio_min"] >= 0.95
+    return down, up
 
 
 def test_acknowledgements_come_over_the_only_way_back_that_is_left(tmp_path: Path) -> None:
@@ -107,18 +121,22 @@ def test_acknowledgements_come_over_the_only_way_back_that_is_left(tmp_path: Pat
         for plane, at in ((0, "1s"), (2, "1s"), (3, "1500ms"))
     )
     times = ("--set", "measure.warmup=500ms", "--set", "measure.duration=4s")
-    with Witness() as witness:
+
+    def attempt() -> None:
         status, summary, folder = run(tmp_path, "way-back-dead", "--set", f"faults=[{faults}]", "--set", stream, *times)
-    metrics = summary["metrics"]
-    assert metrics["evs_retired"] == 0
-    ports = analysis.load(folder).ports
-    mine = ports[(ports["node"] == "h1") & (ports["direction"] == "up")]
-    settled = mine[mine["t_ns"] > mine["t_ns"].min() + 2_500_000_000]
-    control = settled.groupby("plane")["control_packets"].sum()
-    lost = settled.groupby("plane")["dropped_fault"].sum()
-    assert control[1] > 0
-    assert lost[1] == 0
-    intervals = (settled["t_ns"].max() - settled["t_ns"].min()) / RTT_NS
-    assert lost.sum() <= 1.2 * intervals + 5, "nothing but a probe each round trip goes where nothing returns"
-    if status == VALID and witness.worst_s < 0.02:
-        assert metrics["goodput_ratio"] >= 0.95
+        metrics = summary["metrics"]
+        assert metrics["evs_retired"] == 0
+        ports = analysis.load(folder).ports
+        mine = ports[(ports["node"] == "h1") & (ports["direction"] == "up")]
+        settled = mine[mine["t_ns"] > mine["t_ns"].min() + 2_500_000_000]
+        control = settled.groupby("plane")["control_packets"].sum()
+        lost = settled.groupby("plane")["dropped_fault"].sum()
+        with certain():
+            assert control[1] > 0
+            assert lost[1] == 0
+        intervals = (settled["t_ns"].max() - settled["t_ns"].min()) / RTT_NS
+        assert lost.sum() <= 1.2 * intervals + 5, "nothing but a probe each round trip goes where nothing returns"
+        if status == VALID:
+            assert metrics["goodput_ratio"] >= 0.95
+
+    undisturbed(attempt)

@@ -79,6 +79,9 @@ def _flows(page: Page, own: Recomputed) -> None:
 def _theory(page: Page, own: Recomputed) -> None:
     """The states cover the window, and each row's rates are those of its span."""
     ideal, equal = own.ideal().values(), own.ideal("equal_planes").values()
+    columns = {"ideal": ideal, "equal planes": equal}
+    if own.one_path:
+        columns["its paths"] = own.ideal(own_paths=True).values()
     edges = sorted({own.start, own.end, *(at for steps in ideal for at in steps.edges if own.start < at < own.end)})
     said = page.rows("Against theory")
     assert len(said) == len(edges) - 1
@@ -86,7 +89,7 @@ def _theory(page: Page, own: Recomputed) -> None:
         seconds = (end - start) / 1e9
         inside = own.first[(own.first["placed_ns"] >= start) & (own.first["placed_ns"] < end)]["bytes"].sum()
         expected = {"from (s)": (start - own.t0) / 1e9, "until (s)": (end - own.t0) / 1e9, "Mbit/s": inside * 8e-6 / seconds}
-        for name, every in (("ideal", ideal), ("equal planes", equal)):
+        for name, every in columns.items():
             expected[name] = sum(steps.bytes_in(start, end) for steps in every) * 8e-6 / seconds
         expected["ratio"] = expected["Mbit/s"] / expected["ideal"]
         for name, found in expected.items():

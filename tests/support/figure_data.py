@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
+from tests.support import recompute_jobs as jobs
 from tests.support.recompute import Recomputed
 
 DIGITS = 2e-5  # a CSV has six
@@ -130,6 +131,20 @@ def messages(own: Recomputed, data: pd.DataFrame, _name: str) -> None:
     assert set(data["job"]) == set(kept["job"])
 
 
+def steps(own: Recomputed, data: pd.DataFrame, _name: str) -> None:
+    every = dict(jobs.counted(own.scenario, own.tables["steps"], own.start, own.end))
+    assert set(data["job"]) == {own.scenario.workload[index].job for index in every}
+    for index, inside in every.items():
+        spec = own.scenario.workload[index]
+        mine = data[data["job"] == spec.job]
+        same(mine["step"], [step.number for step in inside], "steps")
+        same(mine["end_s"], [(step.end - own.t0) / 1e9 for step in inside], "ends of steps")
+        same(mine["step_ms"], [(step.end - step.start) / 1e6 for step in inside], "steps")
+        same(mine["collective_ms"], [(step.end - max(step.ready, step.start)) / 1e6 for step in inside], "collectives")
+        ideal = spec.compute_ns + jobs.collective_ns(own.scenario, spec, own.alone_bps(index))
+        same(mine["ideal_ms"], [ideal / 1e6] * len(inside), "ideal step")
+
+
 def delay_spread(own: Recomputed, data: pd.DataFrame, _name: str) -> None:
     shares = np.concatenate([np.arange(181) / 200, 1 - 10 ** -(1 + np.arange(1, 121) / 40)])  # as exact as the CSV is not
     same(data["share"], shares, "shares", 1e-6)
@@ -210,5 +225,5 @@ def recovery(own: Recomputed, data: pd.DataFrame, name: str) -> None:
 
 CHECKS: dict[str, Callable[[Recomputed, pd.DataFrame, str], None]] = {
     check.__name__: check
-    for check in (goodput, planes, paths, ev_states, messages, delay_spread, delay, windows, ports, recovery)
+    for check in (goodput, planes, paths, ev_states, messages, steps, delay_spread, delay, windows, ports, recovery)
 }

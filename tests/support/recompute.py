@@ -6,159 +6,22 @@ written link by link. Of the product it uses the scenario and its loader only. F
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from testbed.model.fluid import Mode
-from testbed.model.load import load
-from testbed.model.scenario import FaultAction, Scenario
-from testbed.model.topology import build
-from tests.support.fluid_program import Case, max_min
+from tests.support import recompute_jobs as jobs
+from tests.support.recompute_ideal import HeldFault, Tables, each
 
 SETTLE_RTTS = 20
 
 
-@dataclass(frozen=True)
-class HeldFault:
-    """A fault as the events table has it; `ways` are directed links `from>to`."""
-
-    index: int
-    action: str
-    ways: frozenset[str]
-    left: float
-    start: int
-    end: int | None
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A piecewise constant rate in bit/s."""
-
-    edges: list[int]
-    rates: list[float]
-
-    def bytes_in(self, start: int, end: int) -> float:
-        total = 0.0
-        for left, right, rate in zip(self.edges, self.edges[1:], self.rates, strict=False):
-            total += max(0, min(right, end) - max(left, start)) * rate / 8e9
-        return total
-
-
-class Recomputed:
+class Recomputed(Tables):
     """One run. All times absolute ns."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.scenario: Scenario = load(folder / "scenario.yaml")
-        self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-        self.t0 = int(self.manifest["t0_ns"])
-        self.start, self.end = (int(value) for value in self.manifest["window_ns"])
-        self.rtt = int(self.manifest["rtt_base_ns"])
-        names = ("packets", "messages", "events", "samples", "ports", "cpu")
-        self.tables = {name: pd.read_parquet(folder / f"{name}.parquet") for name in names}
-        packets = self.tables["packets"]
-        self.sent = packets[(packets["sent_ns"] >= self.start) & (packets["sent_ns"] < self.end)]
-        arrived = packets[packets["placed_ns"].notna()].copy()
-        arrived["placed_ns"] = arrived["placed_ns"].astype("int64")
-        self.arrived = arrived
-        self.first = arrived.sort_values("placed_ns", kind="stable").drop_duplicates(["flow", "qp", "psn"])
-        self.placed = self.first[(self.first["placed_ns"] >= self.start) & (self.first["placed_ns"] < self.end)]
-        ends = packets[["flow", "host", "peer"]].astype({"host": str, "peer": str}).drop_duplicates("flow")
-        self.ends: dict[int, tuple[str, str]] = {int(row.flow): (row.host, row.peer) for row in _rows(ends)}
-
-    @property
-    def seconds(self) -> float:
-        return (self.end - self.start) / 1e9
-
-    # --- the ideal
-
-    @cached_property
-    def faults(self) -> list[HeldFault]:
-        events = self.tables["events"]
-        found = []
-        for index, spec in enumerate(self.scenario.faults):
-            mine = events[events["fault"] == index]
-            starts, ends = mine[mine["kind"] == "fault_start"], mine[mine["kind"] == "fault_end"]
-            if not len(starts):
-                continue
-            places = [str(place) for place in dict.fromkeys(starts["where"])]
-            links = [name for place in places for name in ([place] if ":" in place else self._links_of(place))]
-            ways = set[str]()
-            for name in links:
-                lower, upper = name.split(":")
-                both = {f"{lower}>{upper}", f"{upper}>{lower}"}
-                if spec.direction != "both":
-                    assert spec.link.ends is not None
-                    forward = ">".join(spec.link.ends)
-                    both = {forward} if spec.direction == "forward" else both - {forward}
-                ways |= both
-            nominal = self.scenario.links.rate_bps if links[0].startswith("h") else self.scenario.links.fabric_rate_bps
-            left = {FaultAction.RATE: spec.to_bps / nominal}.get(spec.action, 1 - spec.ratio if spec.ratio else 0.0)
-            end = int(ends["t_ns"].max()) if len(ends) else None
-            found.append(HeldFault(index, str(spec.action), frozenset(ways), left, int(starts["t_ns"].min()), end))
-        return sorted(found, key=lambda fault: fault.start)
-
-    def _links_of(self, switch: str) -> list[str]:
-        links = build(self.scenario.topology).links
-        return [link.name for link in links if switch in (link.lower.node, link.upper.node)]
-
-    @cached_property
-    def flow_spans(self) -> dict[int, tuple[int, int]]:
-        """Start of each flow by the workload of its job, and when it had nothing left to send: a stop ends the posting only."""
-        spans = {}
-        messages = self.tables["messages"]
-        for flow, (host, peer) in self.ends.items():
-            spec = next(w for w in self.scenario.workload if self._belongs(w, int(host[1:]), int(peer[1:])))
-            completed = messages.loc[messages["flow"] == flow, "complete_ns"]
-            stop = self.end
-            if spec.stop_ns is not None and not completed.isna().any():
-                stop = min(self.end, max(self.t0 + spec.stop_ns, int(completed.max())))
-            spans[flow] = (self.t0 + spec.start_ns, stop)
-        return spans
-
-    @staticmethod
-    def _belongs(spec: Any, host: int, peer: int) -> bool:
-        if spec.bystander == (host, peer):
-            return True
-        return (
-            host in spec.hosts and (spec.target in (None, peer)) if spec.hosts else (spec.source, spec.target) == (host, peer)
-        )
-
-    def ideal(self, mode: Mode = "free") -> dict[int, Steps]:
-        moments = {self.t0, self.end}
-        moments |= {moment for span in self.flow_spans.values() for moment in span}
-        moments |= {moment for fault in self.faults for moment in (fault.start, fault.end or self.end)}
-        edges = sorted(moment for moment in moments if self.t0 <= moment <= self.end)
-        rates: dict[int, list[float]] = {flow: [] for flow in self.ends}
-        for left, right in pairwise(edges):
-            middle = (left + right) // 2
-            active = [flow for flow, (begin, stop) in self.flow_spans.items() if begin <= middle < stop]
-            found = max_min(self._case(active, middle, mode))
-            for flow, steps in rates.items():
-                steps.append(float(found[active.index(flow)]) if flow in active else 0.0)
-        return {flow: Steps(edges, values) for flow, values in rates.items()}
-
-    def _case(self, active: list[int], at: int, mode: Mode) -> Case:
-        left: dict[str, float] = {}
-        for fault in self.faults:
-            if fault.start <= at < (fault.end or self.end):
-                for way in fault.ways:
-                    left[way] = left.get(way, 1.0) * fault.left
-        demands = tuple((int(self.ends[flow][0][1:]), int(self.ends[flow][1][1:])) for flow in active)
-        dead = tuple(way for way, share in left.items() if not share)
-        slow = {way: share for way, share in left.items() if share}
-        scenario = self.scenario
-        return Case(scenario.topology, scenario.links, demands, dead, slow, None, mode, scenario.transport.payload)
 
     # --- metrics
 
@@ -166,6 +29,7 @@ class Recomputed:
         return {
             **self._goodput(),
             **self._messages(),
+            **self._steps(),
             **self._delay(),
             **self._packets(),
             **self._events(),
@@ -194,7 +58,8 @@ class Recomputed:
         for at in range(self.start, self.end - 10**9 + 1, 10**9):
             inside = self.placed[(self.placed["placed_ns"] >= at) & (self.placed["placed_ns"] < at + 10**9)]
             seconds.append(inside["bytes"].sum() / sum(one.bytes_in(at, at + 10**9) for one in steps))
-        return {
+        tied = {"ideal_transport_mbps": self._transport_mbps()} if self.one_path else {}
+        return tied | {
             "goodput_mbps": goodput / 1e6,
             "ideal_mbps": ideal / 1e6,
             "goodput_ratio": goodput / ideal,
@@ -205,6 +70,15 @@ class Recomputed:
             "flow_goodput_ratio_max": ratios.max(),
             "jain_index": ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum()),
         }
+
+    @property
+    def one_path(self) -> bool:
+        """The transport leaves flows a part of their paths only."""
+        return str(self.scenario.transport.kind) == "rc" or self.scenario.transport.policy == "single_path"
+
+    def _transport_mbps(self) -> float:
+        tied = self.ideal(own_paths=True).values()
+        return sum(steps.bytes_in(self.start, self.end) for steps in tied) * 8 / self.seconds / 1e6
 
     def _messages(self) -> dict[str, float]:
         table = self.tables["messages"].astype({"verdict": str})
@@ -224,6 +98,10 @@ class Recomputed:
             "bytes_lost": sum(size for flow, qp, psn, size in rows if (flow, qp, psn) not in placed),
         }
 
+    def _steps(self) -> dict[str, float]:
+        alone = {at: self.alone_bps(at) for at, spec in enumerate(self.scenario.workload) if jobs.in_lock_step(spec)}
+        return jobs.metrics(self.scenario, self.tables["steps"], (self.start, self.end), alone)
+
     def _delay(self) -> dict[str, float]:
         inside = self.arrived[(self.arrived["sent_ns"] >= self.start) & (self.arrived["sent_ns"] < self.end)]
         oneway = (inside["placed_ns"] - inside["sent_ns"]) / 1e3
@@ -236,8 +114,8 @@ class Recomputed:
         firsts = self.arrived[~self.arrived["retransmission"] & (self.arrived["sent_ns"] < self.end)]
         firsts = firsts if plane is None else firsts[firsts["plane"] == plane]
         found = []
-        for _, rows in firsts.groupby(["flow", "ev"]):
-            ordered = rows.sort_values("placed_ns", kind="stable")
+        for _, of_path in firsts.groupby(["flow", "ev"]):
+            ordered = of_path.sort_values("placed_ns", kind="stable")
             transits = (ordered["placed_ns"] - ordered["sent_ns"]).tolist()
             j = 0.0
             for before, now, at in zip(transits, transits[1:], ordered["placed_ns"].tolist()[1:], strict=False):
@@ -268,7 +146,7 @@ class Recomputed:
 
     def _events(self) -> dict[str, float]:
         counts: dict[str, int] = defaultdict(int)
-        for row in _rows(self.tables["events"]):
+        for row in each(self.tables["events"]):
             if row.kind != "ev_state" or not self.start <= row.t_ns < self.end:
                 continue
             counts["evs_retired"] += row.after == "ASSUMED_BAD" != row.before
@@ -312,7 +190,7 @@ class Recomputed:
         end = fault.end if fault.end is not None else max(self.end, fault.start)
         lost = []
         if fault.action != "rate":
-            for row in _rows(self.tables["packets"]):
+            for row in each(self.tables["packets"]):
                 gone = pd.isna(row.placed_ns) and row.fate in {"lost", "unknown"}
                 if gone and fault.start - self.rtt // 2 <= row.sent_ns < end and self.crosses(fault, row.flow, row.ev):
                     lost.append(int(row.sent_ns))
@@ -362,10 +240,6 @@ class Recomputed:
             worst = max(worst, expected - placed)
             placed += size
         return worst / rate * 1e9
-
-
-def _rows(frame: pd.DataFrame) -> Iterator[Any]:
-    return iter(frame.itertuples())
 
 
 def _placed_in(rows: pd.DataFrame, spans: Sequence[tuple[int, int]]) -> float:

@@ -24,8 +24,9 @@ workload:
 """
 
 
-def run(directory: Path, *workload: str, ms: int = 400, drain_ms: int = 300) -> Cluster:
-    with cluster(directory, HEAD + "".join(f"  - {{{entry}}}\n" for entry in workload)) as made:
+def run(directory: Path, *workload: str, ms: int = 400, drain_ms: int = 300, qps: int = 1) -> Cluster:
+    head = HEAD.replace("payload: 1024B", f"payload: 1024B, qps: {qps}")
+    with cluster(directory, head + "".join(f"  - {{{entry}}}\n" for entry in workload)) as made:
         made.say({"type": "start", "t0_ns": made.now + 20 * MS})
         made.run(ms * MS)
         made.say({"type": "stop"})
@@ -98,6 +99,60 @@ def test_the_result_is_the_sum_of_the_inputs(tmp_path: Path) -> None:
         assert len(made.records(host, "steps")) == 3
 
 
+def test_with_several_qps_each_carries_a_ring_over_its_part_of_the_buffer(tmp_path: Path) -> None:
+    """Of 16,000 bytes and four ranks, three rings of 4 x 1,336: the last one's end is padding. Worked out with numpy."""
+    made = run(tmp_path, "kind: ring_allreduce, hosts: h0-h3, message: 16000B, iterations: 3", qps=3)
+    assert {flow.message for flow in made.flows} == {1336}
+    for host in range(4):
+        (workload,) = made.sessions[host].workloads.active
+        rings = workload._collective._rings  # type: ignore[attr-defined]
+        result = b"".join(chunk for ring in rings for chunk in ring._result)
+        inputs = lanes.Inputs(f"{made.scenario.seed} 0", 4)
+        places = (np.arange(len(result) // 4) + 2 * lanes.STEP_LANES) % lanes.PERIOD_LANES
+        expected = sum(np.frombuffer(inputs.period(rank), "<u4").astype(np.uint64)[places] for rank in range(4))
+        assert len(result) == 3 * 4 * 1336
+        assert np.array_equal(np.frombuffer(result, "<u4"), expected)
+        assert set(made.records(host, "steps")["verdict"]) == {1}
+        sent = made.records(host, "messages")
+        assert sorted(sent[sent["role"] == 0]["message"]) == list(range(3 * 3 * 6))
+        assert len(made.sessions[host].workloads.senders) == len(set(made.records(host, "packets")["qp"])) == 3
+
+
+def test_with_several_qps_an_all_to_all_cuts_each_part_into_a_message_for_each(tmp_path: Path) -> None:
+    made = run(tmp_path, "kind: all_to_all, hosts: h0-h2, message: 10001B", qps=4)
+    assert {flow.message for flow in made.flows} == {2501}
+    for host in range(3):
+        steps = made.records(host, "steps")
+        assert len(steps) > 3
+        assert set(steps["verdict"]) == {1}
+        sent = made.records(host, "messages")
+        sent = sent[(sent["role"] == 0) & (sent["flow"] == 2 * host)]
+        assert sorted(sent["message"]) == list(range(len(sent)))
+        assert len(sent) >= 4 * len(steps)
+
+
+def test_with_several_qps_each_keeps_depth_messages_outstanding_and_none_waits_for_another(tmp_path: Path) -> None:
+    text = HEAD.replace("payload: 1024B", "payload: 1024B, qps: 4")
+    with cluster(tmp_path, text + "  - {kind: stream, from: h0, to: h3, message: 8KiB, depth: 3}\n") as made:
+        stuck, *others = made.sessions[0].workloads.senders
+        remote = made.sessions[0].endpoint.pairs[stuck].remote  # type: ignore[attr-defined]
+        made.damage = lambda target, packet: None if (target, HEADER.unpack_from(packet)[1]) == (3, remote) else packet
+        made.say({"type": "start", "t0_ns": made.now + 20 * MS})
+        made.run(21 * MS)
+        posted = made.sessions[0].endpoint.posted  # type: ignore[attr-defined]
+        assert [wr_id for _, wr_id, *_ in posted] == [0, 1, 2] * 4
+        made.run(300 * MS)
+        senders = made.sessions[0].workloads.senders
+        assert senders[stuck].completed == 0
+        assert min(senders[qp].completed for qp in others) > 10
+    rows = made.records(3, "messages")
+    assert set(rows["verdict"]) == {1}, "each message is the one its number in the flow says"
+    assert set(rows["message"] % 4) == {1, 2, 3}
+    samples = made.records(0, "samples")
+    sent = samples[samples["role"] == 0]
+    assert len(sent) == 2 * len(np.unique(sent["t_ns"])), "one row per plane, whatever the number of QPs"
+
+
 def test_all_to_all_moves_every_part_once_per_step(tmp_path: Path) -> None:
     made = run(tmp_path, "kind: all_to_all, hosts: h0-h3, message: 8KiB")
     assert len(made.flows) == 12
@@ -159,8 +214,9 @@ def test_a_wrong_byte_makes_the_message_and_the_step_wrong(tmp_path: Path, kind:
     assert set(made.records(1, "steps")["verdict"][1:]) == {1}
 
 
-def test_poisson_offers_its_load_in_drawn_sizes(tmp_path: Path) -> None:
-    made = run(tmp_path, "kind: poisson, hosts: h0-h2, load: 0.05, sizes: [1KiB, 4KiB, 31KiB], depth: 8", ms=6000)
+@pytest.mark.parametrize("qps", [1, 3])
+def test_poisson_offers_its_load_in_drawn_sizes(tmp_path: Path, qps: int) -> None:
+    made = run(tmp_path, "kind: poisson, hosts: h0-h2, load: 0.05, sizes: [1KiB, 4KiB, 31KiB], depth: 8", ms=6000, qps=qps)
     rows = [made.records(host, "messages") for host in range(3)]
     sent = np.concatenate([host[host["role"] == 0] for host in rows])
     got = np.concatenate([host[host["role"] == 1] for host in rows])
@@ -169,7 +225,7 @@ def test_poisson_offers_its_load_in_drawn_sizes(tmp_path: Path) -> None:
     assert set(sent["bytes"]) == {1024, 4096, 31 * 1024}
     for flow in made.flows:
         sizes = Sizes("5", flow.id, (1024, 4096, 31 * 1024))
-        mine = sent[sent["flow"] == flow.id]
+        mine = np.sort(sent[sent["flow"] == flow.id], order="message")
         assert mine["bytes"].tolist() == [sizes.of(number) for number in range(len(mine))]
     offered = 0.05 * 3 * 2 * 50e6 * 1024 / (1024 + 142 + 24) / 8 * 5.98
     assert 0.7 * offered < sent["bytes"].sum() < 1.4 * offered

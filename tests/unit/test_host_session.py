@@ -131,7 +131,7 @@ def test_ready_gives_regions_on_the_receiving_side_only(world: World) -> None:
         (ready,) = host.told()
         assert ready["type"] == "ready"
         for entry in ready["flows"]:
-            assert set(entry) == {"flow", "qpn", "psn", "rkey", "va", "length"}
+            assert set(entry) == {"flow", "stripe", "qpn", "psn", "port", "rkey", "va", "length"}
             sending = entry["flow"] == index
             assert (entry["rkey"] is None) == sending
             assert entry["length"] == (None if sending else 2 * 10_000)
@@ -369,7 +369,7 @@ def test_a_completion_out_of_order_is_not_accepted(world: World) -> None:
         ({"type": "dance"}, "unknown message 'dance'"),
         ({"type": "start", "t0_ns": 1}, "'start' while ready"),
         ({"type": "connect"}, "malformed 'connect': KeyError 'flows'"),
-        ({"type": "connect", "flows": [{"flow": 9}]}, "malformed 'connect': KeyError 9"),
+        ({"type": "connect", "flows": [{"flow": 9, "stripe": 0}]}, "malformed 'connect': KeyError 9"),
         ({"type": "connect", "flows": []}, r"leaves out flows \[0, 1\]"),
     ],
 )

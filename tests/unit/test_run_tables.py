@@ -66,7 +66,7 @@ class Raw:
         return folder / f"{table}.rec"
 
     def source(self) -> Source:
-        return Source(self.path, TOPOLOGY, CONNECTIONS, DELAY, cores=2)
+        return Source(self.path, TOPOLOGY, list(CONNECTIONS), DELAY, cores=2)
 
 
 @pytest.fixture
@@ -127,6 +127,21 @@ def test_a_qp_number_belongs_to_its_host(raw: Raw) -> None:
     frame = tables.packets(raw.source())
     assert list(frame["flow"]) == [0, 1]
     assert placed(frame) == [1150, 1155]
+
+
+def test_qps_of_one_flow_may_use_the_same_psn_on_the_same_path(raw: Raw) -> None:
+    """The striped flow's second QP is told from its first by its number; both rows belong to the flow."""
+    second = CONNECTIONS[0] | {"stripe": 1, "host_qp": 18, "peer_qp": 41}
+    raw.write("h0", "packets", PACKETS, [sent(1000, 7), sent(1002, 7, qp=18)])
+    raw.write("h2", "received", RECEIVED, [got(1150, 7, qp=41), got(1190, 7)])
+    raw.write("h0", "messages", MESSAGES, [(0, number, 0, 100, 10, 20, 1) for number in range(2)])
+    source = raw.source()
+    source.connections.insert(1, second)
+    frame = tables.packets(source)
+    assert list(frame["flow"]) == [0, 0]
+    assert list(frame["qp"]) == [17, 18]
+    assert placed(frame) == [1190, 1150]
+    assert list(tables.messages(source)["message"]) == [0, 1]
 
 
 def test_lost_and_retransmitted_on_another_path(raw: Raw) -> None:

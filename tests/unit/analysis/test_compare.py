@@ -121,6 +121,10 @@ def test_figures_draw_the_table(runs: Path, tmp_path: Path, capsys: pytest.Captu
         pd.testing.assert_frame_equal(drawn, table[drawn.columns], rtol=1e-5)
         assert (out / f"{name}.png").stat().st_size > 5000
         assert (out / f"{name}.svg").exists()
+    page = (out / "comparison.md").read_text()
+    assert page.count("\n| ") == 1 + len(table)
+    assert all(f"({name}.svg)" in page for name in ("bars", "differences"))
+    assert "paired by seed" in page
 
 
 def test_a_bundle_holds_every_table_of_every_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
