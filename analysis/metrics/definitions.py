@@ -36,7 +36,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "step_ms_mean", "ms", "step of a job in lock step, last rank to last rank, wholly in the window, all jobs: mean"
     ),
-    Definition("step_ms_p50", "ms", "the same: median"),
+    Definition("step_ms_mean_slowest_job", "ms", "the same of each job: mean of the job with the longest"),
+    Definition("step_ms_p50", "ms", "step_ms_mean's steps: median"),
     Definition("step_ms_p99", "ms", "the same: 99th percentile; of fewer than 100 steps the slowest"),
     Definition("step_ms_max", "ms", "the same: slowest"),
     Definition("step_jitter", "", "step_ms_p99 / step_ms_p50 - 1"),

@@ -103,7 +103,7 @@ def _evs(root: t.Mapping, done: Values, topology: Topology, problems: Problems) 
     before = len(problems.found)
     planes = topology.spec.planes
     for key, count in (("evs", spec.evs), ("active_evs", spec.active_evs)):
-        if 0 < count < planes and not spec.ev_list:
+        if 0 < count < planes and not (spec.ev_list or spec.ev_fields):
             message = f"{count} EVs cannot cover {planes} planes equally"
             _add(problems, root, f"transport.{key}", message, "at least one per plane")
     for index, name in enumerate(spec.ev_list):
@@ -132,14 +132,15 @@ def _deny_times(root: t.Mapping, path: str, deny: DenySpec, measure: MeasureSpec
 
 def _paths_left(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:
     spec, seed = done["transport"], done["seed"]
-    if not (spec.ev_list or spec.denylist):
+    if not (spec.ev_list or spec.ev_fields or spec.denylist):
         return
     for source, target in evs.pairs(tuple(done["workload"]), seed, topology):
         found = evs.given(spec, seed, topology, source, target)
         ends = f"{host_name(source)} to {host_name(target)}"
         if not found:
             names = ", ".join(path.name for path in paths.paths(topology, source, target)[:8])
-            _add(problems, root, "transport.ev_list", f"no path from {ends} is in the list", f"paths of this pair: {names}")
+            key, what = ("ev_fields", "is generated") if spec.ev_fields else ("ev_list", "is in the list")
+            _add(problems, root, f"transport.{key}", f"no path from {ends} {what}", f"paths of this pair: {names}")
             return
         denied = {path for deny in spec.denylist for path in evs.crossing(deny, found, source, target)}
         if len(denied) == len(found):

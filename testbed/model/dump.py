@@ -9,6 +9,7 @@ import yaml
 from testbed.model import timing, units
 from testbed.model.scenario import (
     DenySpec,
+    EvField,
     FaultSpec,
     LinkSelector,
     Scenario,
@@ -143,9 +144,15 @@ def _keys_of(spec: TransportSpec) -> dict[str, Any]:
         entry["probes"] = {"interval": interval, "count": spec.probe_count}
     if spec.ev_list:
         entry["ev_list"] = list(spec.ev_list)
+    if spec.ev_fields:
+        entry["ev_fields"] = [_ev_field(field) for field in spec.ev_fields]
     if spec.denylist:
         entry["denylist"] = [_deny(deny) for deny in spec.denylist]
     return entry
+
+
+def _ev_field(field: EvField) -> dict[str, int]:
+    return {"width": field.width, "mask": field.mask, "init": field.init, "min": field.minimum, "max": field.maximum}
 
 
 def _deny(spec: DenySpec) -> str | dict[str, str]:

@@ -21,6 +21,7 @@ METRICS: tuple[str, ...] = (
     "message_ms_p99",
     "message_ms_max",
     "step_ms_mean",
+    "step_ms_mean_slowest_job",
     "step_ms_p50",
     "step_ms_p99",
     "step_ms_max",

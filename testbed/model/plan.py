@@ -109,7 +109,7 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
     """What is in force: paths, policy, probes, limits and timers of the transport."""
     spec = scenario.transport
     counts = sorted({len(found) for found in _ev_sets(scenario, topology)})
-    evs_per_pair = " or ".join(map(str, counts)) + (", as listed" if spec.ev_list else "")
+    evs_per_pair = " or ".join(map(str, counts)) + (", as listed" if spec.ev_list else ", generated" if spec.ev_fields else "")
     active = f"{spec.active_evs} of them active, the rest backup" if spec.active_evs else "all active"
     interval = spec.probe_interval_ns or PROBE_RTTS * timing.rtt_base_ns(scenario)
     probes = f"every {interval / 1e6:g} ms, {spec.probe_count} answers bring a path back" if spec.probes else "none"

@@ -89,6 +89,17 @@ class DenySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class EvField:
+    """One field of a GENERATED EV. Values outside [`minimum`, `maximum`] name nothing."""
+
+    width: int
+    mask: int
+    init: int
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransportSpec:
     """What every endpoint is configured with; `timeout_n` is the n of 1.024 us x 2^n, None for what suits the round trip."""
 
@@ -98,6 +109,7 @@ class TransportSpec:
     evs: int
     active_evs: int  # per destination; 0: all
     ev_list: tuple[str, ...]  # names of paths, as `paths.Path.name`; empty: chosen
+    ev_fields: tuple[EvField, ...]  # what EVs are generated from; empty: chosen or listed
     denylist: tuple[DenySpec, ...]
     policy: str  # mrc | oblivious | single_path | reps | FILE.py:Class
     policy_text: str  # what is in that file
