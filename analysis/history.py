@@ -36,14 +36,14 @@ COLUMNS = {
 
 def read(path: Path) -> pd.DataFrame:
     """ScenarioError for what is no history."""
+    found: pd.DataFrame
     try:
         found = pd.read_parquet(path)
     except (OSError, pa.ArrowException) as error:
         raise _refused(path, f"cannot be read: {str(error).splitlines()[0]}") from error
     if list(found.columns) != list(COLUMNS):
         raise _refused(path, f"is no history: its columns are {', '.join(map(str, found.columns))}")
-    typed: pd.DataFrame = found.astype(COLUMNS)
-    return typed
+    return found.astype(COLUMNS)
 
 
 def append(path: Path, found: Regression) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def append(path: Path, found: Regression) -> pd.DataFrame:
     new = rows(found)
     before = read(path) if path.exists() else new.iloc[:0]
     others = before[before["run_id"] != new["run_id"].iloc[0]] if len(new) else before
-    joined = pd.concat([others, new], ignore_index=True).sort_values("started", kind="stable", ignore_index=True)
+    joined: pd.DataFrame = pd.concat([others, new]).sort_values("started", kind="stable", ignore_index=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:

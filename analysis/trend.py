@@ -8,6 +8,7 @@ scatter, where each cut costs what chance may gain by one. A change smaller than
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def change_points(values: Floats, least: float) -> list[Change]:
 def _scatter(values: Floats, least: float) -> float:
     """Standard deviation from night to night, which a change of level hardly shows in; at least a quarter of what matters."""
     differences = np.diff(values)
-    return max(float(np.median(np.abs(differences))) / (0.6745 * np.sqrt(2)), least / 4, 1e-12)
+    return max(float(np.median(np.abs(differences))) / (0.6745 * math.sqrt(2)), least / 4, 1e-12)
 
 
 def _cuts(values: Floats, scatter: float) -> list[int]:

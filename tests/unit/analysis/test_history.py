@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from testbed.errors import ScenarioError
 from tests.support.suite_folders import Made, write
 
 
-def night(folder: Path, number: int, goodput: float, **more: object) -> regress.Regression:
+def night(folder: Path, number: int, goodput: float, **more: Any) -> regress.Regression:
     metrics = {"goodput_mbps": goodput, "cpu_busy": 0.5}
     attempts = [Made("mrc", seed, metrics) for seed in (1, 2)] + [Made("gone", 1, status="invalid")]
     started = (pd.Timestamp("2026-01-01", tz="UTC") + pd.Timedelta(days=number)).isoformat()
