@@ -24,7 +24,11 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition("goodput_ratio", "", "goodput_mbps / ideal_mbps"),
     Definition("ideal_equal_planes_mbps", "Mbit/s", "the same ideal with equal load on every plane"),
-    Definition("ideal_transport_mbps", "Mbit/s", "the same ideal on the paths that the transport keeps each flow to"),
+    Definition(
+        "ideal_transport_mbps",
+        "Mbit/s",
+        "the same ideal on the paths that the transport keeps each flow to; of several QPs, on all of theirs",
+    ),
     Definition("goodput_ratio_min_1s", "", "lowest goodput over ideal among the window's whole seconds"),
     Definition("flow_goodput_ratio_min", "", "slowest flow against its own ideal share"),
     Definition("flow_goodput_ratio_p50", "", "median flow against its own ideal share"),

@@ -15,7 +15,7 @@ from typing import IO, Any
 from mininet.net import Mininet
 
 from testbed.errors import KernelError
-from testbed.fabric import batch, limits, links, linkstate, plan, queues, static
+from testbed.fabric import batch, hashing, limits, links, linkstate, plan, queues, static
 from testbed.fabric.bpf import build
 from testbed.fabric.bpf.loader import PortProgram
 from testbed.fabric.delay import DelayLine, DelayStats
@@ -26,9 +26,10 @@ from testbed.fabric.nodes import FabricLink, FabricNode, FabricSwitch
 from testbed.fabric.ports import PortCounters, PortInfo, Ports, port_infos
 from testbed.fabric.sandbox import BPFFS
 from testbed.fabric.topo import MultiPlaneTopo
-from testbed.model.scenario import FaultAction, LinkSpec, SwitchSpec
+from testbed.model.scenario import FaultAction, LinkSpec, RoutingSpec, SwitchSpec
 from testbed.model.topology import INTERFACE_NAME_MAX, Link, Topology, names_too_long
 
+SRV6 = RoutingSpec()
 _DESCRIPTORS_OF_IP = 16  # what `ip -batch` needs besides
 
 
@@ -39,7 +40,14 @@ class Fabric:
     one thread: entering a namespace moves the calling thread. Raises KernelError when an interface name would not fit.
     """
 
-    def __init__(self, topology: Topology, links: LinkSpec, switch: SwitchSpec, runtime_dir: Path) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        links: LinkSpec,
+        switch: SwitchSpec,
+        runtime_dir: Path,
+        routing: RoutingSpec = SRV6,
+    ) -> None:
         too_long = names_too_long(topology)
         if too_long:
             message = f"longer than {INTERFACE_NAME_MAX} characters: {', '.join(too_long)}"
@@ -47,7 +55,8 @@ class Fabric:
         self.topology = topology
         self.links = links
         self.switch = switch
-        self.plans = plan.build(topology)
+        self.routing = routing
+        self.plans = plan.build(topology, routing.kind)
         self.ports: tuple[PortInfo, ...] = port_infos(topology, links)
         self.net: Any = None  # the Mininet object while the fabric is up
         self._runtime_dir = runtime_dir
@@ -109,6 +118,8 @@ class Fabric:
             linkstate.set_all(link, node.devices, up=True)
 
     def _configure(self, node: plan.NodePlan) -> None:
+        if self.routing.hashes:
+            hashing.install(self.namespaces, node, self.routing)
         with Netlink(self.namespaces, node.node) as link:
             static.install_plan(link, node)
             static.check(link, node)
@@ -191,6 +202,10 @@ class Fabric:
         if self._ports is None:
             raise KernelError("fabric", "port settings", "the fabric is not up")
         return self._ports.problems(self.topology, self.links, self.switch)
+
+    def parameters(self) -> dict[str, dict[str, str]]:
+        """Kernel parameters that decide how the transport fares, read in one host and one switch: each kind is set alike."""
+        return {node: hashing.recorded(self.namespaces, node) for node in (self.topology.hosts[0], self.topology.switches[0])}
 
     def delay_stats(self) -> DelayStats:
         """How late the delay line was since the last call."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.model import evs, fields, flows, framing, paths, units
+from testbed.model import evs, fields, flows, framing, paths, schema, units
 from testbed.model import faults as fault_plans
 from testbed.model import transport as transports
 from testbed.model import tree as t
@@ -19,6 +19,7 @@ from testbed.model.scenario import (
     LinkSelector,
     LinkSpec,
     MeasureSpec,
+    RoutingSpec,
     TransportKind,
     TransportSpec,
     WorkloadKind,
@@ -36,6 +37,8 @@ def check(root: t.Mapping, done: Values, problems: Problems) -> None:
         _payload(root, done["links"], done["transport"], problems)
     if topology and "transport" in done and done["transport"].kind is TransportKind.MRC:
         _evs(root, done, topology, problems)
+    if "transport" in done and "routing" in done:
+        _routing(root, done["transport"], done["routing"], problems)
     if "switch" in done and "transport" in done:
         _trim_size(root, done, problems)
     for index, spec in enumerate(done.get("workload", ())):
@@ -58,6 +61,10 @@ def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
     written = section.entries if isinstance(section, t.Mapping) else {}
     for key, why in transports.unused(done["transport"], written):
         found.append(f"{_where(root, f'transport.{key}')} transport.{key} is unused: {why}")
+    section = root.entries.get("routing")
+    written = section.entries if isinstance(section, t.Mapping) else {}
+    for key, why in schema.unused_routing(done["routing"], written):
+        found.append(f"{_where(root, f'routing.{key}')} routing.{key} is unused: {why}")
     measure: MeasureSpec = done["measure"]
     for index, spec in enumerate(done["faults"]):
         if spec.at_ns <= measure.warmup_ns:
@@ -95,6 +102,12 @@ def _payload(root: t.Mapping, links: LinkSpec, transport: TransportSpec, problem
         hint = f"a payload of at most {most}B, or an MTU of at least {need}" if most >= 64 else f"an MTU of at least {need}"
         written = isinstance(tree := root.entries.get("transport"), t.Mapping) and "payload" in tree.entries
         _add(problems, root, "transport.payload" if written else "links.mtu", message, hint)
+
+
+def _routing(root: t.Mapping, transport: TransportSpec, routing: RoutingSpec, problems: Problems) -> None:
+    if transport.kind is TransportKind.MRC and routing.hashes:
+        message = f"mrc names its path in every packet; routing {routing.kind} lets the switches choose"
+        _add(problems, root, "routing", message, "routing: srv6, or another transport.kind")
 
 
 def _evs(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+ROCE_PORT = 4791  # UDP, RoCEv2 (IBTA annex A17)
+
 
 class Dscp(IntEnum):
     """Six-bit DSCP. CONTROL and the two TRIMMED values travel in the high-priority class, the rest in the data class."""

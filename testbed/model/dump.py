@@ -12,6 +12,8 @@ from testbed.model.scenario import (
     EvField,
     FaultSpec,
     LinkSelector,
+    Routing,
+    RoutingSpec,
     Scenario,
     TransportKind,
     TransportSpec,
@@ -39,7 +41,7 @@ def dump(scenario: Scenario) -> str:
         },
         "links": _links(scenario),
         "switch": _switch(scenario),
-        "routing": scenario.routing.value,
+        "routing": _routing(scenario.routing),
         "transport": _transport(scenario.transport),
         "workload": [_workload(spec) for spec in scenario.workload],
         "faults": [_fault(spec) for spec in scenario.faults],
@@ -104,6 +106,17 @@ def _switch(scenario: Scenario) -> dict[str, Any]:
         "trim_last_hop": units.format_size(switch.trim_last_hop_bytes),
         "trim_size": units.format_size(switch.trim_size),
     }
+
+
+def _routing(spec: RoutingSpec) -> str | dict[str, Any]:
+    if not spec.hashes:
+        return spec.kind.value
+    entry: dict[str, Any] = {"kind": spec.kind.value, "hash_policy": spec.hash_policy, "hash_seed": spec.hash_seed}
+    if spec.kind is Routing.BGP:
+        entry |= {"keepalive": units.format_time(spec.keepalive_ns), "hold": units.format_time(spec.hold_ns), "bfd": False}
+        if spec.bfd is not None:
+            entry["bfd"] = {"interval": units.format_time(spec.bfd.interval_ns), "multiplier": spec.bfd.multiplier}
+    return entry
 
 
 def _transport(spec: TransportSpec) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from testbed.model import checks, fields, framing, schema, traffic, transport, w
 from testbed.model import tree as t
 from testbed.model.dump import dump
 from testbed.model.fields import Key, Problems, Reader, Values
-from testbed.model.scenario import Expectation, Routing, Scenario, WorkloadSpec
+from testbed.model.scenario import Expectation, RoutingSpec, Scenario, WorkloadSpec
 
 __all__ = ["available", "dump", "find", "load", "load_text"]
 
@@ -175,7 +175,7 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
         "seed": fields.integer(0, MAX_SEED),
         "scale": lambda tree, path: schema.scale(tree, path, problems),
     }
-    defaults: Values = {"description": "", "source": "", "routing": Routing.SRV6, "seed": 1, "scale": None}
+    defaults: Values = {"description": "", "source": "", "routing": RoutingSpec(), "seed": 1, "scale": None}
     keys = [Key(key, keep(key, read), defaults.get(key, fields.REQUIRED)) for key, read in readers.items()]
     done |= {key: value for key, value in defaults.items() if key not in root.entries}
     with suppress(fields.Reported):  # said already; the sections that could be read are in `done`
@@ -194,12 +194,20 @@ def _assemble(done: Values, warnings: tuple[str, ...]) -> Scenario:
     return Scenario(
         **{
             **done,
+            "routing": _with_seed(done["routing"], done["seed"]),
             "workload": _with_jobs(done["workload"]),
             "faults": tuple(done["faults"]),
             "expect": (*given, *always),
         },
         warnings=warnings,
     )
+
+
+def _with_seed(routing: RoutingSpec, seed: int) -> RoutingSpec:
+    """Hashes that no scenario fixed follow from its seed, so that another seed is another draw of collisions."""
+    if not routing.hashes or routing.hash_seed:
+        return routing
+    return replace(routing, hash_seed=1 + seed % MAX_SEED)
 
 
 def _with_jobs(specs: list[WorkloadSpec]) -> tuple[WorkloadSpec, ...]:

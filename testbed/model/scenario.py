@@ -16,6 +16,8 @@ class TransportKind(StrEnum):
 
 class Routing(StrEnum):
     SRV6 = "srv6"
+    ECMP = "ecmp"
+    BGP = "bgp"
 
 
 class WorkloadKind(StrEnum):
@@ -64,6 +66,35 @@ class LinkSpec:
     delay_ns: tuple[int, ...]
     mtu: int
     overhead_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BfdSpec:
+    """Bidirectional forwarding detection (RFC 5880) of every BGP session: a packet each interval, down after so many missed."""
+
+    interval_ns: int
+    multiplier: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSpec:
+    """How switches find the way. What is not of the kind is at its default.
+
+    `hash_policy` 3 hashes the 5-tuple, 0 addresses and flow label, as `net.ipv6.fib_multipath_hash_policy`; `hash_seed` 0:
+    one made from the scenario's seed.
+    """
+
+    kind: Routing = Routing.SRV6
+    hash_policy: int = 3
+    hash_seed: int = 0
+    keepalive_ns: int = 3_000_000_000
+    hold_ns: int = 9_000_000_000
+    bfd: BfdSpec | None = None
+
+    @property
+    def hashes(self) -> bool:
+        """Whether switches choose among equal paths, instead of following the packet's own list."""
+        return self.kind is not Routing.SRV6
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +276,7 @@ class Scenario:
     topology: TopologySpec
     links: LinkSpec
     switch: SwitchSpec
-    routing: Routing
+    routing: RoutingSpec
     transport: TransportSpec
     workload: tuple[WorkloadSpec, ...]
     faults: tuple[FaultSpec, ...]

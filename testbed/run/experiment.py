@@ -142,6 +142,7 @@ def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
         "teardown_s": outcome.teardown_s,
         "delay_method": outcome.delay_method,
         "transport_build": outcome.transport_build,
+        "kernel_parameters": outcome.kernel_parameters,
         "rtt_measured": outcome.rtt_measured,
         "counters": outcome.counters,
         "socket_drops": {host: counters["receive_buffer_drops"] for host, counters in outcome.counters.items() if counters},

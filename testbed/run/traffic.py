@@ -25,7 +25,7 @@ from testbed.model import jobs, timing
 from testbed.model.flows import Flow, flows
 from testbed.model.scenario import Scenario, WorkloadSpec
 from testbed.model.topology import Topology, host_name
-from testbed.run import denylist, results
+from testbed.run import denylist, flowpaths, results
 from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
@@ -64,6 +64,7 @@ class Outcome:
     rtt_measured: list[dict[str, int]] = field(default_factory=list)
     delay_method: str | None = None
     transport_build: str | None = None  # compiled, or pure Python
+    kernel_parameters: dict[str, dict[str, str]] = field(default_factory=dict)  # of one host and one switch
     fabric_failures: dict[str, int] = field(default_factory=dict)
     connections: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -144,10 +145,11 @@ class _Traffic:
         )
         began = time.monotonic()
         RUNTIME.mkdir()
-        fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME)
+        fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME, self._scenario.routing)
         fabric.up()
         self._outcome.bringup_s = round(time.monotonic() - began, 3)
         self._outcome.delay_method = fabric.delay_method
+        self._outcome.kernel_parameters = fabric.parameters()
         self._interrupts.raising = False
         try:
             self._check_routes(fabric)
@@ -218,6 +220,8 @@ class _Traffic:
                     peers.extend(ends[target if host.name == source else source, flow.id])
             host.channel.send({"type": "connect", "flows": peers})
         self._wait("connected", READY_S)
+        if self._scenario.routing.hashes:
+            flowpaths.trace_queue_pairs(fabric, self._topology, self._outcome.connections)
         write_atomically(self._folder.path / "connections.json", json.dumps(self._outcome.connections, indent=1) + "\n")
 
     def _calibrate(self) -> None:
@@ -325,6 +329,7 @@ def _connection(flow: Flow, spec: WorkloadSpec, qps: int, sender: dict[str, Any]
         "peer": host_name(flow.target),
         "host_qp": sender["qpn"],
         "peer_qp": receiver["qpn"],
+        "host_port": sender["port"],
         "host_psn": sender["psn"],
         "peer_psn": receiver["psn"],
     }
