@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, IPv6Network
 
 from testbed.model import hashed, usid
 from testbed.model.scenario import Routing
-from testbed.model.topology import Link, Port, Topology
+from testbed.model.topology import Link, Port, Tier, Topology
 
 LOOPBACK = 1
 # The SIDs of a switch live on a private veth pair: a SID bound to a port dies with it, and one bound to `lo` forwards nothing.
@@ -154,7 +154,7 @@ def build(topology: Topology, routing: Routing = Routing.SRV6) -> dict[str, Node
         ports[link.upper.node].append((link.upper, link))
     for ends in ports.values():
         ends.sort(key=lambda end: end[0].number)
-    tables = _srv6(topology, ports) if routing is Routing.SRV6 else _hashed(topology, ports)
+    tables = _srv6(topology, ports) if routing is Routing.SRV6 else _hashed(topology, ports, routing)
     plans: dict[str, NodePlan] = {}
     for host, host_table in usid.host_tables(topology).items():
         peers = _peers(host, ports[host])
@@ -163,7 +163,8 @@ def build(topology: Topology, routing: Routing = Routing.SRV6) -> dict[str, Node
         plans[host] = NodePlan(host, True, tuple(ports[host]), tables[host], _neighbours(peers), frozenset(addresses))
     for switch in topology.switches:
         neighbours = _neighbours(_peers(switch, ports[switch]))
-        plans[switch] = NodePlan(switch, False, tuple(ports[switch]), tables[switch], neighbours, frozenset())
+        own = _link_locals(ports[switch]) if routing is Routing.BGP else frozenset()
+        plans[switch] = NodePlan(switch, False, tuple(ports[switch]), tables[switch], neighbours, own)
     return plans
 
 
@@ -185,10 +186,19 @@ def _srv6(topology: Topology, ports: Ports) -> dict[str, frozenset[Route]]:
     return found
 
 
-def _hashed(topology: Topology, ports: Ports) -> dict[str, frozenset[Route]]:
-    """Static equal-cost routes of every node, and in a switch a blackhole for every other address of hosts."""
+def _link_locals(ends: list[tuple[Port, Link]]) -> frozenset[Address]:
+    """The address that a switch speaks BGP from at each port towards another switch; its neighbour there sends to it."""
+    return frozenset(Address(next_hop(port.ifindex), port.ifindex) for port, link in ends if link.tier is Tier.T0_T1)
+
+
+def _hashed(topology: Topology, ports: Ports, routing: Routing) -> dict[str, frozenset[Route]]:
+    """Static equal-cost routes of every node, and in a switch a blackhole for every other address of hosts.
+
+    What BGP finds out is not in it: of a switch only the routes to its own hosts.
+    """
     found = {}
-    for node, routes in (*hashed.host_routes(topology).items(), *hashed.switch_routes(topology).items()):
+    of_switches = hashed.switch_routes(topology) if routing is Routing.ECMP else hashed.own_hosts(topology)
+    for node, routes in (*hashed.host_routes(topology).items(), *of_switches.items()):
         peers = _peers(node, ports[node])
         found[node] = frozenset(_equal(route, peers) for route in routes)
     rest = frozenset(Route(prefix, RouteKind.BLACKHOLE, 0) for prefix in (usid.SID_SPACE, REST_OF_INNER))

@@ -124,7 +124,7 @@ def address_message(address: Address) -> tuple[str, bytes]:
     """(operation, message) for a /128 that is usable at once: no duplicate address detection (pitfall H-07)."""
     message = ifaddrmsg()
     message["family"] = socket.AF_INET6
-    message["prefixlen"] = 128
+    message["prefixlen"] = 64 if address.address.is_link_local else 128  # a neighbour's is to be on the link
     message["flags"] = _IFA_F_NODAD
     message["index"] = address.device
     message["attrs"] = [("IFA_ADDRESS", str(address.address)), ("IFA_LOCAL", str(address.address))]
@@ -177,6 +177,12 @@ def _hops(values: dict[int, memoryview]) -> list[tuple[int, IPv6Address, int]]:
         found.append((device, IPv6Address(bytes(inside[_RTA_GATEWAY])), flags))
         offset += (length + 3) & ~3
     return found
+
+
+def ways_of(length: int, values: dict[int, memoryview]) -> tuple[IPv6Network, int]:
+    """(prefix, number of next hops) of a route's attributes."""
+    prefix = IPv6Network((bytes(values[_RTA_DST]) if _RTA_DST in values else bytes(16), length))
+    return prefix, len(_hops(values)) if _RTA_MULTIPATH in values else 1
 
 
 def _hop_flags(values: dict[int, memoryview]) -> int:

@@ -48,13 +48,22 @@ def host_routes(topology: Topology) -> dict[str, tuple[EqualRoute, ...]]:
     return found
 
 
-def switch_routes(topology: Topology) -> dict[str, tuple[EqualRoute, ...]]:
-    """Each switch: its hosts' prefixes, and of a T0 everything else of its plane over any T1."""
-    down, up = _ports(topology, Tier.NIC_T0), _ports(topology, Tier.T0_T1)
+def own_hosts(topology: Topology) -> dict[str, tuple[EqualRoute, ...]]:
+    """Each switch: the prefixes of hosts at its own ports; a T1 has none."""
+    down = _ports(topology, Tier.NIC_T0)
     found: dict[str, tuple[EqualRoute, ...]] = {}
     for switch in topology.switches:
         hosts = [(int(link.lower.node[1:]), link.plane, port.name) for port, link in down.get(switch, ())]
-        routes = [EqualRoute(prefix, (port,)) for host, plane, port in hosts for prefix in prefixes(plane, host)]
+        found[switch] = tuple(EqualRoute(prefix, (port,)) for host, plane, port in hosts for prefix in prefixes(plane, host))
+    return found
+
+
+def switch_routes(topology: Topology) -> dict[str, tuple[EqualRoute, ...]]:
+    """Each switch: its hosts' prefixes, and of a T0 everything else of its plane over any T1."""
+    up = _ports(topology, Tier.T0_T1)
+    found: dict[str, tuple[EqualRoute, ...]] = {}
+    for switch, own in own_hosts(topology).items():
+        routes = list(own)
         for port, link in up[switch]:
             if switch == link.upper.node:
                 routes += [
@@ -63,8 +72,8 @@ def switch_routes(topology: Topology) -> dict[str, tuple[EqualRoute, ...]]:
                     if t0_name(link.plane, topology.group_of(host)) == link.lower.node
                     for prefix in prefixes(link.plane, host)
                 ]
-        if hosts:
-            plane, uplinks = hosts[0][1], tuple(port.name for port, _ in up[switch])
+        if own:
+            plane, uplinks = up[switch][0][1].plane, tuple(port.name for port, _ in up[switch])
             routes += [EqualRoute(block(plane), uplinks), EqualRoute(INNER_SPACE, uplinks)]
         found[switch] = tuple(routes)
     return found

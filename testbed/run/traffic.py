@@ -63,6 +63,8 @@ class Outcome:
     teardown_s: float | None = None
     rtt_measured: list[dict[str, int]] = field(default_factory=list)
     delay_method: str | None = None
+    bgp_converged_s: float | None = None
+    bgp_missing: list[str] = field(default_factory=list)  # routes that were not back when the traffic had drained
     transport_build: str | None = None  # compiled, or pure Python
     kernel_parameters: dict[str, dict[str, str]] = field(default_factory=dict)  # of one host and one switch
     fabric_failures: dict[str, int] = field(default_factory=dict)
@@ -145,10 +147,13 @@ class _Traffic:
         )
         began = time.monotonic()
         RUNTIME.mkdir()
-        fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME, self._scenario.routing)
+        fabric = Fabric(
+            self._topology, self._scenario.links, self._scenario.switch, RUNTIME, self._scenario.routing, self._folder.logs
+        )
         fabric.up()
         self._outcome.bringup_s = round(time.monotonic() - began, 3)
         self._outcome.delay_method = fabric.delay_method
+        self._outcome.bgp_converged_s = fabric.converged_s
         self._outcome.kernel_parameters = fabric.parameters()
         self._interrupts.raising = False
         try:
@@ -254,7 +259,7 @@ class _Traffic:
         timeline.every(
             t0_ns, measure.interval_ns, "sample", lambda _: telemetry.sample(time.monotonic_ns(), timeline.take_lags_ns())
         )
-        timeline.every(t0_ns + CHECK_NS, CHECK_NS, "check", lambda _: self._hosts.check())
+        timeline.every(t0_ns + CHECK_NS, CHECK_NS, "check", lambda _: self._check(fabric))
         every_ns = int(self._display.every_s * 1e9)
         timeline.every(t0_ns + every_ns, every_ns, "display", lambda at: self._show(at - t0_ns, telemetry, faults))
         stop_ns = t0_ns + measure.duration_ns
@@ -267,12 +272,17 @@ class _Traffic:
             self._hosts.broadcast({"type": "stop"})
             self._outcome.stop_ns = stop_ns
             self._drain(stop_ns + measure.drain_ns)
+            self._outcome.bgp_missing = fabric.routes_missing()
             if self._scenario.faults and not faults.active:
                 self._check_routes(fabric)  # every fault has been undone: nothing of it is left
         finally:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
             self._outcome.fabric_failures = telemetry.failures()
             telemetry.close()
+
+    def _check(self, fabric: Fabric) -> None:
+        self._hosts.check()
+        fabric.check_routing()
 
     def _drain(self, limit_ns: int) -> None:
         """Until every host says drained, or the limit; what is then unfinished is incomplete (DESIGN 4.2)."""
