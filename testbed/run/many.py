@@ -49,7 +49,7 @@ def _wanted(options: argparse.Namespace) -> suite.Suite:
         raise _refused("--suite", "a suite names its own scenarios", "leave out the scenario and --sweep")
     file = load.find(options.suite, ROOT)
     if not suite.is_suite(file):
-        raise _refused("--suite", f"{file} is a scenario, it has no `suite:`", f"./run_experiment.py {options.suite}")
+        raise ScenarioError([suite.no_suite(file)])
     return suite.load_suite(file, ROOT, suite.Given(tuple(options.set), options.seed, options.repeat))
 
 
