@@ -20,8 +20,8 @@ RUN = re.compile(rf"{STAMP}-s[0-9]+(-[0-9]+)?")
 SUITE = re.compile(rf"{STAMP}(-[0-9]+)?")
 TABLES = "packets|messages|steps|events|samples|ports|cpu|trace"
 WRITTEN = re.compile(  # below a run's folder
-    rf"(manifest|summary|connections)\.json|scenario\.yaml|report\.html|({TABLES})\.parquet|logs/[^/]+\.log"
-    r"|figures/[^/]+\.(png|svg|csv)|raw/.+|captures/[^/]+\.pcap"
+    rf"(manifest|summary|connections)\.json|scenario\.yaml|report\.html|({TABLES})\.parquet"
+    r"|logs/(frr/)?[^/]+\.(log|conf|json)|figures/[^/]+\.(png|svg|csv)|raw/.+|captures/[^/]+\.pcap"
 )
 OF_SUITE = re.compile(r"logs/[^/]+\.log|runs/[^/]+/member\.yaml")  # and the runs below runs/<member>/<scenario>/
 DAY_S = 86400.0

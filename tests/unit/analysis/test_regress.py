@@ -98,7 +98,7 @@ def test_h24_a_baseline_takes_several_sessions_and_a_noisy_one_cannot_replace_it
         (quiet[:2], "2 sessions; a baseline takes at least 3"),
         ([*quiet[:2], quiet[0]], "the same session twice"),
         ([*quiet[:2], noisy], "links: goodput_mbps scatters by"),
-        ([*quiet[:2], biased], "goodput_mbps scatters by 7.*between sessions"),
+        ([*quiet[:2], biased], "goodput_mbps scatters by .* between sessions"),
     ]:
         with pytest.raises(ScenarioError, match=said):
             baseline.write(file, [suites.read(folder) for folder in folders])
