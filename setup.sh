@@ -7,14 +7,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 # What each is for: iproute2 links, routes, queues; mininet its mnexec helper; iptables the delay line; clang, libbpf-dev,
-# libc6-dev and linux-libc-dev the port program; gcc and python3-dev the compiled transport; the rest baselines, captures and
-# the environment.
+# libc6-dev and linux-libc-dev the port program; gcc and python3-dev the compiled transport; iperf3, mptcpize and frr the
+# baselines; the rest captures and the environment.
 packages=(
-  bash ca-certificates clang ethtool gcc iperf3 iproute2 iptables libbpf-dev libc6-dev linux-libc-dev
-  mininet python3 python3-dev python3-venv tcpdump util-linux
+  bash ca-certificates clang ethtool frr gcc iperf3 iproute2 iptables libbpf-dev libc6-dev linux-libc-dev
+  mininet mptcpize python3 python3-dev python3-venv tcpdump util-linux
 )
 wanted_if_available=(bpftool)
-tools=(clang ethtool ip ip6tables-restore iperf3 mnexec tc tcpdump unshare)
+tools=(clang ethtool ip ip6tables-restore iperf3 mnexec mptcpize tc tcpdump unshare /usr/lib/frr/bgpd)
 python=/usr/bin/python3
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -45,6 +45,12 @@ not_installed() {
   done
 }
 
+keep_frr_off() { # runs start FRR's daemons themselves, inside their namespaces; on the machine itself none is to run
+  not_installed frr | grep -q . || return 0
+  as_root mkdir -p /etc/systemd/system
+  as_root ln -sf /dev/null /etc/systemd/system/frr.service
+}
+
 install_packages() {
   command -v apt-get >/dev/null || fail "needs apt-get (Debian 12, Ubuntu 24.04); elsewhere install yourself: ${packages[*]}"
   local absent
@@ -56,6 +62,7 @@ install_packages() {
   for package in "${wanted_if_available[@]}"; do
     [[ $(apt-cache policy "$package" 2>/dev/null) == *"Candidate: "[0-9v]* ]] && absent+=("$package")
   done
+  keep_frr_off
   run "apt-get install ${absent[*]}" \
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "${absent[@]}"
 }
@@ -70,7 +77,7 @@ make_environment() {
 }
 
 stamp() { # changes with anything that a new run of this script would act on
-  find testbed/transport -name '*.py' | sort | xargs cat setup.sh requirements.txt requirements-dev.txt <("$python" --version) | sha256sum
+  find testbed/transport -name '*.py' | sort | xargs cat setup.sh requirements.txt requirements-dask.txt requirements-dev.txt <("$python" --version) | sha256sum
 }
 
 tools_present() {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.model.scenario import Expectation
 
-_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
@@ -38,5 +38,5 @@ def evaluate(expected: Sequence[Expectation], metrics: Mapping[str, float]) -> t
         if actual is None or not math.isfinite(actual):
             outcomes.append(Outcome(one.text, None, passed=False))
         else:
-            outcomes.append(Outcome(one.text, actual, _OPERATORS[one.op](actual, one.value)))
+            outcomes.append(Outcome(one.text, actual, COMPARE[one.op](actual, one.value)))
     return tuple(outcomes)

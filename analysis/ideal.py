@@ -108,7 +108,7 @@ def tied_to(
     """
     spec = scenario.transport
     hashed = spec.kind is TransportKind.RC
-    chosen = hashed or spec.policy == "single_path" or spec.ev_list or spec.denylist
+    chosen = hashed or spec.policy == "single_path" or spec.ev_list or spec.ev_fields or spec.denylist
     if not chosen and all(spec.evs >= len(paths(topology, flow.source, flow.target)) for flow in flows):
         return None
     return tuple(evs or None for evs in used)

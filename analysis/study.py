@@ -55,9 +55,17 @@ def study(paths: Sequence[Path]) -> Study:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """`path` itself when it is a results folder, else those below it in order of name; links such as `latest` are left out."""
+    """`path` itself when it is a results folder, else those below it in order of name; links such as `latest` are left out.
+
+    Of a suite's folder the runs that count, in the suite's order.
+    """
     if not path.is_dir():
         raise _refused(path, "no such folder")
+    if (path / "suite.json").is_file():
+        from analysis import suites
+
+        suite = suites.read(path)
+        return [path / one.path for member in suite.members for one in suite.of(member) if one.usable]
     if (path / "scenario.yaml").is_file():
         return [path]
     level, found = [path], list[Path]()

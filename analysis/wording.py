@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from testbed.model.jobs import collective
-from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, Scenario, TransportKind, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import (
+    FaultAction,
+    FaultSpec,
+    LinkSelector,
+    Routing,
+    RoutingSpec,
+    Scenario,
+    TransportKind,
+    WorkloadKind,
+    WorkloadSpec,
+)
 from testbed.model.topology import host_name
 
 if TYPE_CHECKING:
@@ -66,7 +76,18 @@ def switches(scenario: Scenario, frame_bytes: int) -> str:
     ecn = f"ECN from {s.ecn_min_bytes / frame_bytes:.3g} to {s.ecn_max_bytes / frame_bytes:.3g} frames" if s.ecn else "no ECN"
     limits = f"{s.trim_bytes / frame_bytes:.3g} frames ({s.trim_last_hop_bytes / frame_bytes:.3g} on the last hop)"
     full = f"trimming beyond {limits}" if s.trimming else f"packets dropped beyond {limits}"
-    return f"{ecn[0].upper()}{ecn[1:]}, {full}. Routing: {scenario.routing.value}, static."
+    return f"{ecn[0].upper()}{ecn[1:]}, {full}. Routing: {routing(scenario.routing)}."
+
+
+def routing(spec: RoutingSpec) -> str:
+    if not spec.hashes:
+        return "srv6, static"
+    what = "5-tuple" if spec.hash_policy == 3 else "addresses and flow label"
+    chosen = f"switches hash the {what} over equal paths (seed {spec.hash_seed})"
+    if spec.kind is Routing.ECMP:
+        return f"ecmp, static, {chosen}"
+    bfd = "no BFD" if spec.bfd is None else f"BFD {span(spec.bfd.interval_ns)} x {spec.bfd.multiplier}"
+    return f"bgp, keepalive {span(spec.keepalive_ns)}, hold {span(spec.hold_ns)}, {bfd}; {chosen}"
 
 
 def transport(scenario: Scenario, window_frames: int) -> str:

@@ -24,7 +24,11 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition("goodput_ratio", "", "goodput_mbps / ideal_mbps"),
     Definition("ideal_equal_planes_mbps", "Mbit/s", "the same ideal with equal load on every plane"),
-    Definition("ideal_transport_mbps", "Mbit/s", "the same ideal on the paths that the transport keeps each flow to"),
+    Definition(
+        "ideal_transport_mbps",
+        "Mbit/s",
+        "the same ideal on the paths that the transport keeps each flow to; of several QPs, on all of theirs",
+    ),
     Definition("goodput_ratio_min_1s", "", "lowest goodput over ideal among the window's whole seconds"),
     Definition("flow_goodput_ratio_min", "", "slowest flow against its own ideal share"),
     Definition("flow_goodput_ratio_p50", "", "median flow against its own ideal share"),
@@ -36,7 +40,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "step_ms_mean", "ms", "step of a job in lock step, last rank to last rank, wholly in the window, all jobs: mean"
     ),
-    Definition("step_ms_p50", "ms", "the same: median"),
+    Definition("step_ms_mean_slowest_job", "ms", "the same of each job: mean of the job with the longest"),
+    Definition("step_ms_p50", "ms", "step_ms_mean's steps: median"),
     Definition("step_ms_p99", "ms", "the same: 99th percentile; of fewer than 100 steps the slowest"),
     Definition("step_ms_max", "ms", "the same: slowest"),
     Definition("step_jitter", "", "step_ms_p99 / step_ms_p50 - 1"),

@@ -72,6 +72,7 @@ def measure(view: View) -> dict[str, float]:
     worst = min((figures(view, steps) for steps in jobs), key=lambda one: one.busbw_ratio)
     return {
         "step_ms_mean": float(np.mean(took)),
+        "step_ms_mean_slowest_job": max(float(np.mean(steps.took_ns)) / 1e6 for steps in jobs),
         "step_ms_p50": p50,
         "step_ms_p99": p99,
         "step_ms_max": float(np.max(took)),

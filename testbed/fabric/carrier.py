@@ -18,7 +18,7 @@ from testbed.errors import KernelError
 from testbed.fabric import linkstate, queues, srv6, static
 from testbed.fabric.namespaces import Namespaces
 from testbed.fabric.netlink import Netlink
-from testbed.fabric.plan import NodePlan, detour
+from testbed.fabric.plan import NodePlan, detour, without
 from testbed.fabric.ports import Ports
 from testbed.model.scenario import LinkSpec
 from testbed.model.topology import Link, Port
@@ -106,7 +106,7 @@ class Carriers:
                     linkstate.wait_carrier(node, switch, port.ifindex, carrier=True, running=True)
             static.install(
                 node,
-                [route for route in plan.routes if route.device not in closed],
+                without(plan.routes, closed),
                 [neighbour for neighbour in plan.neighbours if neighbour.device not in closed],
                 plan.addresses,
             )
@@ -125,7 +125,8 @@ class Carriers:
                 if not self._is_dark(link):
                     linkstate.wait_carrier(here, node, port.ifindex, carrier=True, running=True)
             for port, _ in mine:
-                static.install(here, *plan.of_device(port.ifindex))  # each route replaces its detour
+                routes, neighbours, addresses = plan.of_device(port.ifindex)
+                static.install(here, without(routes, self._down), neighbours, addresses)  # each route replaces its detour
                 if not plan.is_host:
                     here.execute([srv6.neighbour_message(detour(plan, port.ifindex)[1], delete=True)])
             self._check(here, plan)
@@ -175,7 +176,7 @@ class Carriers:
 
     def _detours(self, plan: NodePlan) -> set[str]:
         """What may be in a node besides its plan while carriers are down on purpose."""
-        found: set[str] = set()
+        found = {str(route) for route in without(plan.routes, self._down)} - {str(route) for route in plan.routes}
         for port, link in plan.ports:
             if self._is_dark(link):
                 routes, neighbour = detour(plan, port.ifindex)

@@ -13,8 +13,8 @@ import sys
 from dataclasses import dataclass
 
 from testbed.errors import Missing
-from testbed.fabric import limits
-from testbed.model.scenario import Scenario
+from testbed.fabric import bgp, limits
+from testbed.model.scenario import Routing, Scenario
 from testbed.model.topology import build
 
 SETUP = "run ./setup.sh"
@@ -39,6 +39,11 @@ TOOLS: tuple[Tool, ...] = (
     Tool("tcpdump", "--pcap", "tcpdump", optional=True),
 )
 DELAY_TOOL = Tool("ip6tables-restore", "links.delay (this kernel has no netem)", "iptables")
+FRR = (
+    Tool(str(bgp.DAEMONS / "zebra"), "routing (kind: bgp)", "frr"),
+    Tool(str(bgp.DAEMONS / "bgpd"), "routing (kind: bgp)", "frr"),
+)
+BFD = Tool(str(bgp.DAEMONS / "bfdd"), "routing.bfd", "frr")
 _CLANG = Tool("clang", PROGRAM_KEYS, "clang and libbpf-dev")
 
 # (bit, name, what needs it): linux/capability.h
@@ -53,7 +58,7 @@ _CAPABILITIES = (
 def missing(scenario: Scenario | None = None, *, cli: bool = False) -> list[Missing]:
     """Everything `scenario` needs and this machine lacks; None asks for every feature. `cli`: an interactive shell too."""
     privileges = _privileges()
-    wanted = [tool for tool in TOOLS if scenario is None or cli or not tool.optional]
+    wanted = [tool for tool in TOOLS if scenario is None or cli or not tool.optional] + _of_routing(scenario)
     absent = [tool for tool in wanted if shutil.which(tool.name) is None]
     found = privileges + [_absent(tool) for tool in absent] + _libraries()
     found += limits.missing(build(scenario.topology)) if scenario else []
@@ -67,12 +72,20 @@ def missing(scenario: Scenario | None = None, *, cli: bool = False) -> list[Miss
     return found + kernelprobe.missing(wants_delay=wants_delay, delay_tool=_absent(DELAY_TOOL) if no_delay_tool else None)
 
 
+def _of_routing(scenario: Scenario | None) -> list[Tool]:
+    if scenario is None:
+        return [*FRR, BFD]
+    if scenario.routing.kind is not Routing.BGP:
+        return []
+    return [*FRR, BFD] if scenario.routing.bfd else [*FRR]
+
+
 def report() -> str:
     """For people: what is there, what is not, what to know."""
     lacking = missing(None)
     lines = [
         f"kernel {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores",
-        *(f"tool {tool.name}: {shutil.which(tool.name) or 'not found'}" for tool in (*TOOLS, DELAY_TOOL, _CLANG)),
+        *(f"tool {tool.name}: {shutil.which(tool.name) or 'not found'}" for tool in (*TOOLS, *FRR, BFD, DELAY_TOOL, _CLANG)),
         *notes(),
     ]
     if lacking:

@@ -96,6 +96,10 @@ class Faults:
             self._carriers.start_switch(switch, self._lowered)
         return time.monotonic_ns()
 
+    def is_off(self, switch: str) -> bool:
+        """Whether a reboot holds it down."""
+        return bool(self._rebooting[switch])
+
     def static_problems(self, end: Netlink, plan: NodePlan) -> list[str]:
         """How a node differs from its plan; a fault's own detours are not named."""
         return self._carriers.problems(end, plan)

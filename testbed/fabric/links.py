@@ -22,19 +22,22 @@ _SIOCETHTOOL = 0x8946
 # ETHTOOL_STXCSUM, _STSO, _SGSO, _SGRO (linux/ethtool.h). Without transmit checksumming the kernel drops scatter-gather too.
 _OFFLOADS = {"tx-checksum": 0x17, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
 _QUIET = "arp off multicast off"
+_TALKING = "arp off multicast on"
 
 
-def pair_line(link: Link, mtu: int, queue_packets: int) -> str:
-    """The `ip -batch` line for one link, both ends down. `queue_packets` becomes each band's length (pfifo_fast)."""
-    lower, upper = _end(link.lower, mtu, queue_packets), _end(link.upper, mtu, queue_packets)
+def pair_line(link: Link, mtu: int, queue_packets: int, *, talking: bool = False) -> str:
+    """The `ip -batch` line for one link, both ends down. `queue_packets` becomes each band's length (pfifo_fast).
+
+    `talking`: router advertisements, which are multicast, may pass.
+    """
+    how = _TALKING if talking else _QUIET
+    lower, upper = _end(link.lower, mtu, queue_packets, how), _end(link.upper, mtu, queue_packets, how)
     return f"link add {lower} type veth peer {upper}"
 
 
-def _end(port: Port, mtu: int, queue_packets: int) -> str:
+def _end(port: Port, mtu: int, queue_packets: int, how: str) -> str:
     mac = mac_of(port.ifindex).hex(":")
-    return (
-        f"name {port.name} index {port.ifindex} netns {port.node} address {mac} mtu {mtu} txqueuelen {queue_packets} {_QUIET}"
-    )
+    return f"name {port.name} index {port.ifindex} netns {port.node} address {mac} mtu {mtu} txqueuelen {queue_packets} {how}"
 
 
 def sid_device_line(switch: str, mtu: int) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed.errors import KernelError
@@ -57,6 +57,20 @@ class Namespaces:
         """Make `name` a router. Call it after its links were made."""
         with self.inside(name):
             self._write_sysctls(name, FORWARDING)
+
+    def write_sysctls(self, name: str, sysctls: Mapping[str, str]) -> None:
+        """Set parameters inside `name`, by path below /proc/sys. KernelError names the one that the kernel refused."""
+        with self.inside(name):
+            self._write_sysctls(name, sysctls)
+
+    def read_sysctls(self, name: str, keys: Iterable[str]) -> dict[str, str]:
+        """What parameters are inside `name`, white space evened; one that this kernel does not have is left out."""
+        found = {}
+        with self.inside(name):
+            for key in keys:
+                with suppress(FileNotFoundError):
+                    found[key] = " ".join(Path(f"/proc/sys/{key}").read_text().split())
+        return found
 
     @staticmethod
     def _write_sysctls(name: str, sysctls: Mapping[str, str]) -> None:

@@ -15,7 +15,8 @@ from typing import IO, Any
 from mininet.net import Mininet
 
 from testbed.errors import KernelError
-from testbed.fabric import batch, limits, links, linkstate, plan, queues, static
+from testbed.fabric import batch, hashing, limits, links, linkstate, plan, queues, static
+from testbed.fabric.bgp import Bgp
 from testbed.fabric.bpf import build
 from testbed.fabric.bpf.loader import PortProgram
 from testbed.fabric.delay import DelayLine, DelayStats
@@ -26,20 +27,30 @@ from testbed.fabric.nodes import FabricLink, FabricNode, FabricSwitch
 from testbed.fabric.ports import PortCounters, PortInfo, Ports, port_infos
 from testbed.fabric.sandbox import BPFFS
 from testbed.fabric.topo import MultiPlaneTopo
-from testbed.model.scenario import FaultAction, LinkSpec, SwitchSpec
-from testbed.model.topology import INTERFACE_NAME_MAX, Link, Topology, names_too_long
+from testbed.model.scenario import FaultAction, LinkSpec, Routing, RoutingSpec, SwitchSpec
+from testbed.model.topology import INTERFACE_NAME_MAX, Link, Tier, Topology, names_too_long
 
+SRV6 = RoutingSpec()
 _DESCRIPTORS_OF_IP = 16  # what `ip -batch` needs besides
 
 
 class Fabric:
     """Namespaces, links, routes, queues, port program and delay of one topology; spawns processes; applies faults.
 
-    `runtime_dir` must exist; it takes the compiled port program where the source folder is read-only. Call everything from
-    one thread: entering a namespace moves the calling thread. Raises KernelError when an interface name would not fit.
+    `runtime_dir` must exist; it takes the compiled port program where the source folder is read-only. `logs` takes what routing
+    daemons say, `runtime_dir` where none is given. Call everything from one thread: entering a namespace moves the calling
+    thread. Raises KernelError when an interface name would not fit.
     """
 
-    def __init__(self, topology: Topology, links: LinkSpec, switch: SwitchSpec, runtime_dir: Path) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        links: LinkSpec,
+        switch: SwitchSpec,
+        runtime_dir: Path,
+        routing: RoutingSpec = SRV6,
+        logs: Path | None = None,
+    ) -> None:
         too_long = names_too_long(topology)
         if too_long:
             message = f"longer than {INTERFACE_NAME_MAX} characters: {', '.join(too_long)}"
@@ -47,10 +58,14 @@ class Fabric:
         self.topology = topology
         self.links = links
         self.switch = switch
-        self.plans = plan.build(topology)
+        self.routing = routing
+        self.plans = plan.build(topology, routing.kind)
         self.ports: tuple[PortInfo, ...] = port_infos(topology, links)
         self.net: Any = None  # the Mininet object while the fabric is up
         self._runtime_dir = runtime_dir
+        self._logs = runtime_dir if logs is None else logs
+        self._bgp: Bgp | None = None
+        self.converged_s: float | None = None  # from the first daemon's start; None without BGP
         self._namespaces: Namespaces | None = None
         self._program: PortProgram | None = None
         self._ports: Ports | None = None
@@ -88,11 +103,20 @@ class Fabric:
         self._faults = Faults(self._namespaces, self.plans, self.links, self._ports)
         self._delay = DelayLine(self._namespaces, self.topology, self.links.delay_ns)
         self._delay.start()
+        if self.routing.kind is Routing.BGP:
+            place, logs = self._runtime_dir / "frr", self._logs / "frr"
+            self._bgp = Bgp(self._namespaces, self.topology, self.routing, self.spawn, place, logs)
+            began = time.monotonic()
+            self._bgp.start_all()
+            self.converged_s = round(time.monotonic() - began, 3)
         self.net = self._mininet()
 
     def _make_links(self) -> None:
         band = queues.band_packets(self.links, self.switch)
-        lines = [links.pair_line(link, self.links.mtu, band) for link in self.topology.links]
+        bgp = self.routing.kind is Routing.BGP
+        lines = [
+            links.pair_line(link, self.links.mtu, band, talking=bgp and link.tier is Tier.T0_T1) for link in self.topology.links
+        ]
         lines += [links.sid_device_line(switch, self.links.mtu) for switch in self.topology.switches]
         # iproute2 opens a descriptor for every `netns NAME` in a batch and closes none, so the lines go in portions.
         portion = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _DESCRIPTORS_OF_IP) // 2
@@ -109,6 +133,8 @@ class Fabric:
             linkstate.set_all(link, node.devices, up=True)
 
     def _configure(self, node: plan.NodePlan) -> None:
+        if self.routing.hashes:
+            hashing.install(self.namespaces, node, self.routing)
         with Netlink(self.namespaces, node.node) as link:
             static.install_plan(link, node)
             static.check(link, node)
@@ -149,7 +175,7 @@ class Fabric:
         if self._program is not None:
             self._program.close()
             self._program = None
-        self._ports = self._faults = None
+        self._ports = self._faults = self._bgp = None
 
     def spawn(
         self,
@@ -192,6 +218,10 @@ class Fabric:
             raise KernelError("fabric", "port settings", "the fabric is not up")
         return self._ports.problems(self.topology, self.links, self.switch)
 
+    def parameters(self) -> dict[str, dict[str, str]]:
+        """Kernel parameters that decide how the transport fares, read in one host and one switch: each kind is set alike."""
+        return {node: hashing.recorded(self.namespaces, node) for node in (self.topology.hosts[0], self.topology.switches[0])}
+
     def delay_stats(self) -> DelayStats:
         """How late the delay line was since the last call."""
         if self._delay is None:
@@ -227,11 +257,25 @@ class Fabric:
 
     def reboot(self, switch: str) -> int:
         """The switch goes down, empty, until `boot`. Returned as by `apply_fault`."""
+        if self._bgp is not None:
+            self._bgp.stop(switch)
         return self._in_force.reboot(switch)
 
     def boot(self, switch: str) -> int:
-        """The switch comes back with its static configuration. Returned as by `undo_fault`."""
-        return self._in_force.boot(switch)
+        """The switch comes back with its static configuration. Returned as by `undo_fault`; BGP only starts then."""
+        booted_ns = self._in_force.boot(switch)
+        if self._bgp is not None and not self._in_force.is_off(switch):
+            self._bgp.start(switch)
+        return booted_ns
+
+    def routes_missing(self) -> list[str]:
+        """What BGP has not found at the moment, as "switch: what"; empty without BGP."""
+        return [] if self._bgp is None else self._bgp.missing()
+
+    def check_routing(self) -> None:
+        """RunError when a routing daemon has died unplanned."""
+        if self._bgp is not None:
+            self._bgp.check()
 
     def hang(self, switch: str) -> int:
         """The switch forwards nothing, its links up, until `wake`."""

@@ -5,23 +5,27 @@ The same objects are what `srv6.read` returns, so a read-back is a comparison of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network
 
-from testbed.model import usid
-from testbed.model.topology import Link, Port, Topology
+from testbed.model import hashed, usid
+from testbed.model.scenario import Routing
+from testbed.model.topology import Link, Port, Tier, Topology
 
 LOOPBACK = 1
 # The SIDs of a switch live on a private veth pair: a SID bound to a port dies with it, and one bound to `lo` forwards nothing.
 SID_DEVICE, SID_DEVICE_INDEX = "sid0", 2
 SID_PEER, SID_PEER_INDEX = "sid1", 3
+REST_OF_INNER = IPv6Network("fd00::/16")
 
 
 class RouteKind(StrEnum):
     UNICAST = "unicast"
     BLACKHOLE = "blackhole"
     UN = "seg6local End flavors next-csid"
+    EQUAL = "equal-cost"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,13 +38,22 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`device` is an ifindex, 0 for a blackhole. `gateway` is the neighbour's link-local next hop."""
+    """`device` is an ifindex, 0 for a blackhole. `gateway` is the neighbour's link-local next hop.
+
+    An equal-cost route has its next hops in `hops` instead, in order of their devices, each with weight 1.
+    """
 
     prefix: IPv6Network
     kind: RouteKind
     device: int
     gateway: IPv6Address | None = None
     flavor: Flavor | None = None
+    hops: tuple[tuple[int, IPv6Address], ...] = ()
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Every port it leaves by."""
+        return tuple(device for device, _ in self.hops) if self.hops else (self.device,)
 
     def __str__(self) -> str:
         parts = [str(self.prefix), str(self.kind)]
@@ -50,6 +63,7 @@ class Route:
             parts.append(f"via {self.gateway}")
         if self.device:
             parts.append(f"dev #{self.device}")
+        parts += [f"nexthop via {gateway} dev #{device}" for device, gateway in self.hops]
         return " ".join(parts)
 
 
@@ -92,7 +106,7 @@ class NodePlan:
     def of_device(self, ifindex: int) -> tuple[set[Route], set[Neighbour], set[Address]]:
         """The part that hangs on one port: what the kernel forgets when that port is downed on its own side."""
         return (
-            {route for route in self.routes if route.device == ifindex},
+            {route for route in self.routes if ifindex in route.devices},
             {neighbour for neighbour in self.neighbours if neighbour.device == ifindex},
             {address for address in self.addresses if address.device == ifindex},
         )
@@ -108,6 +122,20 @@ def detour(plan: NodePlan, ifindex: int) -> tuple[set[Route], Neighbour]:
     return {Route(route.prefix, RouteKind.UNICAST, SID_DEVICE_INDEX, here.address) for route in lost}, here
 
 
+def without(routes: Iterable[Route], devices: Collection[int]) -> list[Route]:
+    """What is left of routes while these ports are down on their own side: an equal-cost route keeps its other next hops."""
+    left = []
+    for route in routes:
+        hops = tuple(hop for hop in route.hops if hop[0] not in devices)
+        if route.kind is not RouteKind.EQUAL:
+            left += [] if route.device in devices else [route]
+        elif len(hops) > 1:
+            left.append(replace(route, hops=hops))
+        elif hops:
+            left.append(Route(route.prefix, RouteKind.UNICAST, *hops[0]))
+    return left
+
+
 def mac_of(ifindex: int) -> bytes:
     """A fixed, locally administered MAC from the fabric-wide interface index."""
     return b"\x02\x00" + ifindex.to_bytes(4, "big")
@@ -118,7 +146,7 @@ def next_hop(ifindex: int) -> IPv6Address:
     return IPv6Address((0xFE80 << 112) | ifindex)
 
 
-def build(topology: Topology) -> dict[str, NodePlan]:
+def build(topology: Topology, routing: Routing = Routing.SRV6) -> dict[str, NodePlan]:
     """Every node's plan, hosts first."""
     ports: dict[str, list[tuple[Port, Link]]] = {name: [] for name in (*topology.hosts, *topology.switches)}
     for link in topology.links:
@@ -126,20 +154,64 @@ def build(topology: Topology) -> dict[str, NodePlan]:
         ports[link.upper.node].append((link.upper, link))
     for ends in ports.values():
         ends.sort(key=lambda end: end[0].number)
+    tables = _srv6(topology, ports) if routing is Routing.SRV6 else _hashed(topology, ports, routing)
     plans: dict[str, NodePlan] = {}
     for host, host_table in usid.host_tables(topology).items():
         peers = _peers(host, ports[host])
-        routes = {_towards(route, peers) for route in host_table.planes}
         addresses = {Address(sid, peers[port][0].ifindex) for port, sid in host_table.sids}
         addresses.add(Address(host_table.inner, LOOPBACK))
-        plans[host] = NodePlan(host, True, tuple(ports[host]), frozenset(routes), _neighbours(peers), frozenset(addresses))
+        plans[host] = NodePlan(host, True, tuple(ports[host]), tables[host], _neighbours(peers), frozenset(addresses))
+    for switch in topology.switches:
+        neighbours = _neighbours(_peers(switch, ports[switch]))
+        own = _link_locals(ports[switch]) if routing is Routing.BGP else frozenset()
+        plans[switch] = NodePlan(switch, False, tuple(ports[switch]), tables[switch], neighbours, own)
+    return plans
+
+
+Ports = dict[str, list[tuple[Port, Link]]]
+
+
+def _srv6(topology: Topology, ports: Ports) -> dict[str, frozenset[Route]]:
+    """Static uSID routes of every node."""
+    found = {}
+    for host, host_table in usid.host_tables(topology).items():
+        peers = _peers(host, ports[host])
+        found[host] = frozenset(_towards(route, peers) for route in host_table.planes)
     for switch, table in usid.switch_tables(topology).items():
         peers = _peers(switch, ports[switch])
         routes = {_towards(route, peers) for route in table.neighbours}
         routes.add(Route(table.own, RouteKind.UN, SID_DEVICE_INDEX, flavor=Flavor()))
         routes.add(Route(table.blackhole, RouteKind.BLACKHOLE, 0))
-        plans[switch] = NodePlan(switch, False, tuple(ports[switch]), frozenset(routes), _neighbours(peers), frozenset())
-    return plans
+        found[switch] = frozenset(routes)
+    return found
+
+
+def _link_locals(ends: list[tuple[Port, Link]]) -> frozenset[Address]:
+    """The address that a switch speaks BGP from at each port towards another switch; its neighbour there sends to it."""
+    return frozenset(Address(next_hop(port.ifindex), port.ifindex) for port, link in ends if link.tier is Tier.T0_T1)
+
+
+def _hashed(topology: Topology, ports: Ports, routing: Routing) -> dict[str, frozenset[Route]]:
+    """Static equal-cost routes of every node, and in a switch a blackhole for every other address of hosts.
+
+    What BGP finds out is not in it: of a switch only the routes to its own hosts.
+    """
+    found = {}
+    of_switches = hashed.switch_routes(topology) if routing is Routing.ECMP else hashed.own_hosts(topology)
+    for node, routes in (*hashed.host_routes(topology).items(), *of_switches.items()):
+        peers = _peers(node, ports[node])
+        found[node] = frozenset(_equal(route, peers) for route in routes)
+    rest = frozenset(Route(prefix, RouteKind.BLACKHOLE, 0) for prefix in (usid.SID_SPACE, REST_OF_INNER))
+    for switch in topology.switches:
+        found[switch] |= rest
+    return found
+
+
+def _equal(route: hashed.EqualRoute, peers: dict[str, tuple[Port, Port]]) -> Route:
+    hops = sorted((peers[port][0].ifindex, next_hop(peers[port][1].ifindex)) for port in route.ports)
+    if len(hops) == 1:
+        return Route(route.prefix, RouteKind.UNICAST, *hops[0])
+    return Route(route.prefix, RouteKind.EQUAL, 0, hops=tuple(hops))
 
 
 def _peers(node: str, ends: list[tuple[Port, Link]]) -> dict[str, tuple[Port, Port]]:

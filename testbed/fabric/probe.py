@@ -1,6 +1,7 @@
-"""Send one small SRv6 packet over each of many paths and see where each came out, and over which ports it went.
+"""Send one small packet over each of many paths and see where each came out, and over which ports it went.
 
-A probe is what MRC sends, only empty: outer IPv6 with the path's uSID list as destination, inner IPv6 with no next header.
+A probe is what hosts send, only empty: outer IPv6 with the path's uSID list as destination, or the host's own address where
+switches choose; inner IPv6 and UDP with a source port of its own, which spreads probes over equal paths.
 It travels in the control class. Which switches it crossed is read from the port counters and from the hop limit left.
 """
 
@@ -18,17 +19,22 @@ from itertools import pairwise
 
 from testbed.fabric.namespaces import Namespaces
 from testbed.model.codepoints import Dscp, traffic_class
+from testbed.model.hashed import ANY_T1
 from testbed.model.paths import Path
 from testbed.model.topology import host_name
 from testbed.model.usid import host_sid, inner_address
 
 HOP_LIMIT = 64
 _MAGIC = b"MRC path"
-_NO_NEXT_HEADER = 59
+_UDP = 17
+_DISCARD = 9  # RFC 863's port
 _IPPROTO_IPV6 = 41
 _SO_RCVBUFFORCE = 33
 _INNER = struct.Struct(">IHBB16s16s")
+_PORTS = struct.Struct(">HHHH")  # a UDP header
 _BODY = struct.Struct(">8sQ")
+_BODY_AT = _INNER.size + _PORTS.size
+_FIRST_PORT, _LAST_PORT = 1024, 65535
 _BURST_BYTES = 1 << 24
 
 
@@ -76,8 +82,10 @@ class Prober:
         problems: list[str] = []
         for index, route in enumerate(routes):
             addresses = (inner_address(route.source).packed, inner_address(route.target).packed)
-            inner = _INNER.pack(6 << 28, _BODY.size, _NO_NEXT_HEADER, 1, *addresses)
-            packet = inner + _BODY.pack(_MAGIC, first + index)
+            inner = _INNER.pack(6 << 28, _PORTS.size + _BODY.size, _UDP, 1, *addresses)
+            port = _FIRST_PORT + (first + index) % (_LAST_PORT - _FIRST_PORT)
+            udp = _PORTS.pack(port, _DISCARD, _PORTS.size + _BODY.size, 0)
+            packet = inner + udp + _BODY.pack(_MAGIC, first + index)
             try:
                 self._sockets[route.source].sendto(packet, (str(route.path.address), 0))
             except OSError as error:
@@ -110,12 +118,12 @@ def _arrivals(raw: socket.socket) -> list[tuple[int, int, IPv6Address]]:
             data, ancillary, _, _ = raw.recvmsg(256, 256)
         except BlockingIOError:
             return found
-        if len(data) != _INNER.size + _BODY.size or data[_INNER.size : _INNER.size + 8] != _MAGIC:
+        if len(data) != _BODY_AT + _BODY.size or data[_BODY_AT : _BODY_AT + 8] != _MAGIC:
             continue
         values = {kind: value for _, kind, value in ancillary}
         hop_limit = struct.unpack("=i", values[socket.IPV6_HOPLIMIT])[0]
         destination = IPv6Address(bytes(values[socket.IPV6_PKTINFO][:16]))
-        found.append((_BODY.unpack_from(data, _INNER.size)[1], hop_limit, destination))
+        found.append((_BODY.unpack_from(data, _BODY_AT)[1], hop_limit, destination))
 
 
 def _judge(route: Route, host: int, hop_limit: int, destination: IPv6Address) -> list[str]:
@@ -130,10 +138,10 @@ def _judge(route: Route, host: int, hop_limit: int, destination: IPv6Address) ->
 
 
 def crossings(routes: Sequence[Route]) -> Counter[tuple[str, str]]:
-    """How often each (node, neighbour) sending port is crossed when every route is probed once."""
+    """How often each (node, neighbour) port is crossed when every route is probed once; not those that a switch chose."""
     found: Counter[tuple[str, str]] = Counter()
     for route in routes:
-        found.update(steps(route))
+        found.update(step for step in steps(route) if not any(node.endswith(ANY_T1) for node in step))
     return found
 
 

@@ -17,12 +17,11 @@ from testbed.errors import KernelError
 from testbed.fabric.namespaces import Namespaces
 from testbed.fabric.netlink import NLM_F_ACK, NLM_F_REQUEST, Netlink, attribute, attributes, message
 from testbed.fabric.plan import SID_DEVICE, NodePlan
+from testbed.model import timing
 from testbed.model.codepoints import Dscp
 from testbed.model.scenario import LinkSpec, SwitchSpec
 from testbed.model.topology import Link, Port, Tier
 
-ETHERNET_BYTES = 14
-SLACK_NS = 1_000_000
 NS_PER_S = 1_000_000_000
 # Without a `trim` limit in force (not trimmable, trimming off) data is dropped at this multiple of it: UEC's advice is 2 to
 # 5 BDP (mrc-facts 3.6) and the default trim threshold is a third of the reference BDP of 24 frames.
@@ -66,7 +65,7 @@ class Thresholds:
 
 def full_frame(links: LinkSpec) -> int:
     """Charged bytes of the largest frame."""
-    return links.mtu + ETHERNET_BYTES + links.overhead_bytes
+    return timing.full_frame_bytes(links)
 
 
 def rate_of(link: Link, links: LinkSpec) -> int:
@@ -79,9 +78,7 @@ def shaper(link: Link, links: LinkSpec) -> Shaper:
 
 def shaper_at(rate: int, links: LinkSpec) -> Shaper:
     """The shaper of a port whose rate (bit/s) is not, or no longer, the link's own."""
-    frame = full_frame(links)
-    slack = max(frame // 2, rate * SLACK_NS // (8 * NS_PER_S))
-    return Shaper(rate, frame + slack, links.overhead_bytes)
+    return Shaper(rate, timing.burst_bytes(rate, links), links.overhead_bytes)
 
 
 def thresholds(port: Port, link: Link, links: LinkSpec, switch: SwitchSpec) -> Thresholds:

@@ -36,6 +36,9 @@ _NEXT_CSID = 1 << 4
 _NUD_PERMANENT = 0x80
 _IFA_F_NODAD, _IFA_F_TENTATIVE, _IFA_F_DADFAILED = 0x02, 0x40, 0x08
 _RTNH_DEAD, _RTNH_LINKDOWN = 1, 16
+_RTA_MULTIPATH = 9
+_NEXT_HOP = struct.Struct("=HBBi")  # struct rtnexthop
+_DAEMONS = frozenset((11, 186))  # zebra's own routes and bgpd's (linux/rtnetlink.h): theirs to keep, not the plan's
 
 
 class _Seg6Local(rtmsg.seg6local_encap_info):  # type: ignore[misc]
@@ -82,6 +85,8 @@ def route_message(route: Route, *, delete: bool = False) -> tuple[str, bytes]:
         attrs.append(("RTA_OIF", route.device))
     if route.gateway is not None:
         attrs.append(("RTA_GATEWAY", str(route.gateway)))
+    if route.kind is RouteKind.EQUAL:
+        attrs.append(("RTA_MULTIPATH", [_hop(*hop) for hop in route.hops]))
     if route.kind is RouteKind.UN:
         if route.flavor is None:
             raise ValueError(f"{route}: a uN without its flavor would be a plain End")
@@ -96,6 +101,11 @@ def route_message(route: Route, *, delete: bool = False) -> tuple[str, bytes]:
     if delete:
         return f"route del {route}", _encode(message, RTM_DELROUTE, NLM_F_REQUEST | NLM_F_ACK)
     return f"route add {route}", _encode(message, RTM_NEWROUTE, _WRITE)
+
+
+def _hop(device: int, gateway: IPv6Address) -> dict[str, Any]:
+    """One next hop of weight 1 (struct rtnexthop counts weights from 0)."""
+    return {"oif": device, "hops": 0, "attrs": [("RTA_GATEWAY", str(gateway))]}
 
 
 def neighbour_message(neighbour: Neighbour, *, delete: bool = False) -> tuple[str, bytes]:
@@ -114,7 +124,7 @@ def address_message(address: Address) -> tuple[str, bytes]:
     """(operation, message) for a /128 that is usable at once: no duplicate address detection (pitfall H-07)."""
     message = ifaddrmsg()
     message["family"] = socket.AF_INET6
-    message["prefixlen"] = 128
+    message["prefixlen"] = 64 if address.address.is_link_local else 128  # a neighbour's is to be on the link
     message["flags"] = _IFA_F_NODAD
     message["index"] = address.device
     message["attrs"] = [("IFA_ADDRESS", str(address.address)), ("IFA_LOCAL", str(address.address))]
@@ -131,9 +141,11 @@ def read_routes(link: Netlink) -> tuple[set[Route], set[Route]]:
         values = attributes(body, 12)
         if proto == _PROTO_KERNEL or struct.unpack("=I", values[_RTA_TABLE])[0] != _MAIN_TABLE:
             continue
+        if proto in _DAEMONS:
+            continue
         route = _route(kind, length, values)
         found.add(route)
-        if flags & (_RTNH_DEAD | _RTNH_LINKDOWN):
+        if (flags | _hop_flags(values)) & (_RTNH_DEAD | _RTNH_LINKDOWN):
             dead.add(route)
     return found, dead
 
@@ -143,11 +155,41 @@ def _route(kind: int, length: int, values: dict[int, memoryview]) -> Route:
     prefix = IPv6Network((destination, length))
     if kind == _RTN_BLACKHOLE:
         return Route(prefix, RouteKind.BLACKHOLE, 0)
+    if _RTA_MULTIPATH in values:
+        return Route(prefix, RouteKind.EQUAL, 0, hops=tuple(sorted((hop[0], hop[1]) for hop in _hops(values))))
     device = struct.unpack("=I", values[_RTA_OIF])[0] if _RTA_OIF in values else 0
     gateway = IPv6Address(bytes(values[_RTA_GATEWAY])) if _RTA_GATEWAY in values else None
     if _RTA_ENCAP not in values:
         return Route(prefix, RouteKind.UNICAST, device, gateway)
     return Route(prefix, RouteKind.UN, device, gateway, _flavor(values))
+
+
+def _hops(values: dict[int, memoryview]) -> list[tuple[int, IPv6Address, int]]:
+    """(device, gateway, flags) of each next hop. ValueError for weights other than 1: no plan has any."""
+    data = values[_RTA_MULTIPATH]
+    found = []
+    offset = 0
+    while offset + _NEXT_HOP.size <= len(data):
+        length, flags, weight, device = _NEXT_HOP.unpack_from(data, offset)
+        inside = attributes(data[: offset + length], offset + _NEXT_HOP.size)
+        if weight:
+            raise ValueError(f"a next hop of weight {weight + 1} on #{device}")
+        found.append((device, IPv6Address(bytes(inside[_RTA_GATEWAY])), flags))
+        offset += (length + 3) & ~3
+    return found
+
+
+def ways_of(length: int, values: dict[int, memoryview]) -> tuple[IPv6Network, int]:
+    """(prefix, number of next hops) of a route's attributes."""
+    prefix = IPv6Network((bytes(values[_RTA_DST]) if _RTA_DST in values else bytes(16), length))
+    return prefix, len(_hops(values)) if _RTA_MULTIPATH in values else 1
+
+
+def _hop_flags(values: dict[int, memoryview]) -> int:
+    flags = 0
+    for _, _, own in _hops(values) if _RTA_MULTIPATH in values else ():
+        flags |= own
+    return flags
 
 
 def _flavor(values: dict[int, memoryview]) -> Flavor | None:

@@ -24,7 +24,16 @@ from testbed.host.samples import Sampler, planes_of
 from testbed.host.workloads import Workloads
 
 PROGRESS_NS = 500_000_000
-TOLD = ("flow", "stripe", "qpn", "psn", "rkey", "va", "length")  # of each QP, to the runner; the last three by receivers only
+TOLD = (
+    "flow",
+    "stripe",
+    "qpn",
+    "psn",
+    "port",
+    "rkey",
+    "va",
+    "length",
+)  # of each QP, to the runner; the last three by receivers only
 
 
 class Phase(Enum):
@@ -96,7 +105,8 @@ class Session:
         qp = self.endpoint.create_qp(self.plan.peer_of(flow).index)
         key = None if region is None else self.endpoint.register(region.view)
         memory = (None, None, None) if key is None else (key.rkey, key.address, key.length)
-        values = (flow.flow, stripe.place, qp.number, qp.psn, *memory)
+        port = getattr(qp, "source_port", None)  # a QP of a transport that sprays has none: each packet has its path's
+        values = (flow.flow, stripe.place, qp.number, qp.psn, port, *memory)
         self._ready.append(dict(zip(TOLD, values, strict=True)))
         return qp
 

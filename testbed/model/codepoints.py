@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+ROCE_PORT = 4791  # UDP, RoCEv2 (IBTA annex A17)
+
 
 class Dscp(IntEnum):
-    """Six-bit DSCP. CONTROL and the two TRIMMED values travel in the high-priority class, the rest in the data class."""
+    """Six-bit DSCP. The two CONTROL and the two TRIMMED values travel in the high-priority class, the rest in that of data."""
 
     NO_TRIM = 0
     TRIMMABLE = 4
@@ -18,6 +20,7 @@ class Dscp(IntEnum):
     TRIMMED = 12
     TRIMMED_LASTHOP = 16
     CONTROL = 46
+    NETWORK_CONTROL = 48  # CS6 (RFC 4594 3.1): what routing sends
 
 
 class Ecn(IntEnum):
@@ -29,7 +32,7 @@ class Ecn(IntEnum):
     CE = 3
 
 
-HIGH_PRIORITY: frozenset[Dscp] = frozenset({Dscp.CONTROL, Dscp.TRIMMED, Dscp.TRIMMED_LASTHOP})
+HIGH_PRIORITY: frozenset[Dscp] = frozenset({Dscp.CONTROL, Dscp.NETWORK_CONTROL, Dscp.TRIMMED, Dscp.TRIMMED_LASTHOP})
 MAY_BE_TRIMMED: frozenset[Dscp] = frozenset({Dscp.TRIMMABLE, Dscp.TRIMMABLE_RETX})
 
 

@@ -9,8 +9,11 @@ import yaml
 from testbed.model import timing, units
 from testbed.model.scenario import (
     DenySpec,
+    EvField,
     FaultSpec,
     LinkSelector,
+    Routing,
+    RoutingSpec,
     Scenario,
     TransportKind,
     TransportSpec,
@@ -38,7 +41,7 @@ def dump(scenario: Scenario) -> str:
         },
         "links": _links(scenario),
         "switch": _switch(scenario),
-        "routing": scenario.routing.value,
+        "routing": _routing(scenario.routing),
         "transport": _transport(scenario.transport),
         "workload": [_workload(spec) for spec in scenario.workload],
         "faults": [_fault(spec) for spec in scenario.faults],
@@ -105,6 +108,17 @@ def _switch(scenario: Scenario) -> dict[str, Any]:
     }
 
 
+def _routing(spec: RoutingSpec) -> str | dict[str, Any]:
+    if not spec.hashes:
+        return spec.kind.value
+    entry: dict[str, Any] = {"kind": spec.kind.value, "hash_policy": spec.hash_policy, "hash_seed": spec.hash_seed}
+    if spec.kind is Routing.BGP:
+        entry |= {"keepalive": units.format_time(spec.keepalive_ns), "hold": units.format_time(spec.hold_ns), "bfd": False}
+        if spec.bfd is not None:
+            entry["bfd"] = {"interval": units.format_time(spec.bfd.interval_ns), "multiplier": spec.bfd.multiplier}
+    return entry
+
+
 def _transport(spec: TransportSpec) -> dict[str, Any]:
     """Without the defaults of keys that are not in force: read again, they would be reported as unused."""
     entry, plain = _keys_of(spec), _keys_of(default())
@@ -143,9 +157,15 @@ def _keys_of(spec: TransportSpec) -> dict[str, Any]:
         entry["probes"] = {"interval": interval, "count": spec.probe_count}
     if spec.ev_list:
         entry["ev_list"] = list(spec.ev_list)
+    if spec.ev_fields:
+        entry["ev_fields"] = [_ev_field(field) for field in spec.ev_fields]
     if spec.denylist:
         entry["denylist"] = [_deny(deny) for deny in spec.denylist]
     return entry
+
+
+def _ev_field(field: EvField) -> dict[str, int]:
+    return {"width": field.width, "mask": field.mask, "init": field.init, "min": field.minimum, "max": field.maximum}
 
 
 def _deny(spec: DenySpec) -> str | dict[str, str]:

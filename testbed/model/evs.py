@@ -1,6 +1,7 @@
 """Which EVs a host is given towards another, and which of them the denylist takes away (DESIGN 4.2; mrc-facts 2, 3.5).
 
-Two of the published provisioning modes: AUTO draws a random subset, equal per plane; EXPLICIT (`ev_list`) names the paths.
+The published provisioning modes: AUTO draws a random subset, equal per plane; EXPLICIT (`ev_list`) names the paths; GENERATED
+(`ev_fields`) describes an EV's fields.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import random
 from collections.abc import Iterator
 
 from testbed.model import flows
+from testbed.model.ev_fields import generate
 from testbed.model.paths import Path, choose, paths
 from testbed.model.scenario import DenySpec, TransportKind, TransportSpec, WorkloadSpec
 from testbed.model.topology import Topology
@@ -17,7 +19,7 @@ Span = tuple[int, int | None]  # ns after t = 0; None: to the end of the run
 
 
 def given(transport: TransportSpec, seed: int, topology: Topology, source: int, target: int) -> tuple[Path, ...]:
-    """The paths `source` has towards `target`; empty where `ev_list` names none of this pair.
+    """The paths `source` has towards `target`; empty where `ev_list` or `ev_fields` give none of this pair.
 
     In order of preference: the first of each plane are active, the others its backup. Seeded per ordered pair, so that
     adding a flow changes no other.
@@ -28,6 +30,9 @@ def given(transport: TransportSpec, seed: int, topology: Topology, source: int, 
     if transport.ev_list:
         by_name = {path.name: path for path in known}
         return tuple(by_name[name] for name in transport.ev_list if name in by_name)
+    if transport.ev_fields:
+        by_ev = {path.ev: path for path in known}
+        return tuple(by_ev[ev] for ev in generate(transport.ev_fields) if ev in by_ev)
     return choose(known, transport.evs, random.Random(f"{seed}:{source}:{target}"))
 
 

@@ -2,7 +2,9 @@
 
 A collective's ideal counts its latency steps: a ring all-reduce of S bytes over n ranks takes 2(n-1)(delay + S/(n x rate)), an
 all-to-all of parts of m bytes takes delay + (n-1) m / rate. `delay` is the slowest plane's, since a message is complete when
-its last packet is; the shapers add nothing to it (`timing.round_trip_ns`). Bus bandwidth as the NCCL tests define it
+its last packet is. The shapers add nothing to it; what is sent through idle ports is ahead of the line rate by their buckets
+(`timing.head_start_ns`), once in each latency step. Without it the ideal would be none: eight frames per port and message
+beat it by a tenth (docs/scenarios.md, "Collectives"). Bus bandwidth as the NCCL tests define it
 (PERFORMANCE.md there): an all-reduce counts S x 2(n-1)/n bytes, an all-to-all n m x (n-1)/n = (n-1) m.
 """
 
@@ -10,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from testbed.model import fluid, framing
+from testbed.model import fluid, framing, timing
 from testbed.model.flows import Flow, message_bytes
 from testbed.model.flows import flows as every_flow
 from testbed.model.fluid import Mode
-from testbed.model.scenario import Scenario, WorkloadKind, WorkloadSpec
+from testbed.model.scenario import LinkSpec, Scenario, WorkloadKind, WorkloadSpec
 from testbed.model.topology import Topology
 
 LOCKSTEP = (WorkloadKind.ALL_TO_ALL, WorkloadKind.RING_ALLREDUCE, WorkloadKind.TRAINING)
@@ -36,7 +38,7 @@ def messages_per_step(spec: WorkloadSpec, qps: int) -> int:
     return rounds(spec) * qps
 
 
-def collective_ns(spec: WorkloadSpec, flow_rate_bps: float, delay_ns: int) -> float:
+def collective_ns(spec: WorkloadSpec, flow_rate_bps: float, links: LinkSpec) -> float:
     """The ideal time of one collective when each of its flows gets `flow_rate_bps` of payload; infinite for none.
 
     A ring's flow is all that its rank sends, an all-to-all's one of its n-1.
@@ -45,7 +47,8 @@ def collective_ns(spec: WorkloadSpec, flow_rate_bps: float, delay_ns: int) -> fl
         return float("inf")
     count = rounds(spec)
     size = spec.message / len(spec.hosts) if collective(spec) is WorkloadKind.RING_ALLREDUCE else spec.message
-    return count * (delay_ns + size * 8 * NS_PER_S / flow_rate_bps)
+    sending_ns = max(0.0, size * 8 * NS_PER_S / flow_rate_bps - timing.head_start_ns(links))
+    return count * (max(links.delay_ns) + sending_ns)
 
 
 def bus_bytes(spec: WorkloadSpec) -> float:
@@ -98,7 +101,7 @@ def _pace(scenario: Scenario, spec: WorkloadSpec, flow_rate_bps: float) -> float
     """The mean rate of each flow of a job in lock step; None for another job's."""
     if spec.kind not in LOCKSTEP:
         return None
-    step_ns = spec.compute_ns + collective_ns(spec, flow_rate_bps, max(scenario.links.delay_ns))
+    step_ns = spec.compute_ns + collective_ns(spec, flow_rate_bps, scenario.links)
     qps = scenario.transport.qps
     return messages_per_step(spec, qps) * message_bytes(spec, qps) * 8 * NS_PER_S / step_ns
 
@@ -114,7 +117,7 @@ def alone_ns(scenario: Scenario, topology: Topology, index: int) -> float:
         payload=scenario.transport.payload,
         header_bytes=framing.HEADER_BYTES,
     )
-    return collective_ns(scenario.workload[index], min(rates), max(scenario.links.delay_ns))
+    return collective_ns(scenario.workload[index], min(rates), scenario.links)
 
 
 def offered_bps(scenario: Scenario, spec: WorkloadSpec) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,12 @@ from testbed.model import checks, fields, framing, schema, traffic, transport, w
 from testbed.model import tree as t
 from testbed.model.dump import dump
 from testbed.model.fields import Key, Problems, Reader, Values
-from testbed.model.scenario import Expectation, Routing, Scenario, WorkloadSpec
+from testbed.model.scenario import Expectation, RoutingSpec, Scenario, WorkloadSpec
 
 __all__ = ["available", "dump", "find", "load", "load_text"]
 
 MAX_SEED = 2**32 - 1
 SUFFIXES = (".yaml", ".yml")
-LATER = {"suite": "a suite of scenarios"}
 INTEGRITY = (
     Expectation("messages_corrupt == 0", "messages_corrupt", "==", 0.0),
     Expectation("messages_incomplete == 0", "messages_incomplete", "==", 0.0),
@@ -37,6 +36,19 @@ def load(path: Path, overrides: Sequence[str] = (), seed: int | None = None) -> 
 def load_text(text: str, file: str, overrides: Sequence[str] = (), seed: int | None = None) -> Scenario:
     """As `load`, from text; messages call it `file`."""
     return _resolve(t.mapping(text, file), overrides, seed)
+
+
+def load_with(path: Path, changes: Mapping[str, t.Tree], overrides: Sequence[str] = (), seed: int | None = None) -> Scenario:
+    """As `load`, with trees of another file put in first: a suite's `set`. Problems name where each was written."""
+    tree, problems = t.read(path), list[Problem]()
+    for key_path, value in changes.items():
+        try:
+            tree = t.put(tree, key_path, value)
+        except ScenarioError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ScenarioError(problems)
+    return _resolve(tree, overrides, seed)
 
 
 def find(name_or_file: str, root: Path) -> Path:
@@ -73,7 +85,8 @@ def available(root: Path) -> list[tuple[str, str]]:
             found.append((_name(file, root), f"(cannot be read: {error.problems[0]})"))
             continue
         description = tree.entries.get("description")
-        found.append((_name(file, root), description.text.strip() if isinstance(description, t.Scalar) else ""))
+        text = description.text.strip() if isinstance(description, t.Scalar) else ""
+        found.append((_name(file, root), f"(suite) {text}" if "suite" in tree.entries else text))
     return found
 
 
@@ -86,6 +99,11 @@ def _name(file: Path, root: Path) -> str:
 
 
 def _resolve(tree: t.Mapping, overrides: Sequence[str], seed: int | None) -> Scenario:
+    if "suite" in tree.entries:
+        place = tree.keys["suite"]
+        raise ScenarioError(
+            [Problem(place.file, place.line, "suite", "a suite is no scenario", "run it with --suite=NAME|FILE")]
+        )
     problems = Problems()
     for assignment in overrides:
         try:
@@ -98,8 +116,9 @@ def _resolve(tree: t.Mapping, overrides: Sequence[str], seed: int | None) -> Sce
         place = t.Place("--seed", 0)
         written = t.Scalar(place, str(seed), "int", quoted=False)
         tree = replace(tree, entries={**tree.entries, "seed": written}, keys={**tree.keys, "seed": place})
-    done = _read(tree, problems)
-    checks.check(tree, done, problems)
+    with suppress(fields.Enough):
+        done = _read(tree, problems)
+        checks.check(tree, done, problems)
     if problems.found:
         raise ScenarioError(sorted(problems.found, key=lambda problem: (problem.line == 0, problem.line)))
     return _assemble(done, checks.warnings(tree, done))
@@ -157,11 +176,11 @@ def _read(root: t.Mapping, problems: Problems) -> Values:
         "seed": fields.integer(0, MAX_SEED),
         "scale": lambda tree, path: schema.scale(tree, path, problems),
     }
-    defaults: Values = {"description": "", "source": "", "routing": Routing.SRV6, "seed": 1, "scale": None}
+    defaults: Values = {"description": "", "source": "", "routing": RoutingSpec(), "seed": 1, "scale": None}
     keys = [Key(key, keep(key, read), defaults.get(key, fields.REQUIRED)) for key, read in readers.items()]
     done |= {key: value for key, value in defaults.items() if key not in root.entries}
     with suppress(fields.Reported):  # said already; the sections that could be read are in `done`
-        fields.section(replace(root, entries={**optional, **root.entries}), "", keys, problems, LATER)
+        fields.section(replace(root, entries={**optional, **root.entries}), "", keys, problems)
     return done
 
 
@@ -176,12 +195,20 @@ def _assemble(done: Values, warnings: tuple[str, ...]) -> Scenario:
     return Scenario(
         **{
             **done,
+            "routing": _with_seed(done["routing"], done["seed"]),
             "workload": _with_jobs(done["workload"]),
             "faults": tuple(done["faults"]),
             "expect": (*given, *always),
         },
         warnings=warnings,
     )
+
+
+def _with_seed(routing: RoutingSpec, seed: int) -> RoutingSpec:
+    """Hashes that no scenario fixed follow from its seed, so that another seed is another draw of collisions."""
+    if not routing.hashes or routing.hash_seed:
+        return routing
+    return replace(routing, hash_seed=1 + seed % MAX_SEED)
 
 
 def _with_jobs(specs: list[WorkloadSpec]) -> tuple[WorkloadSpec, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 METRICS: tuple[str, ...] = (
     # goodput
     "goodput_mbps",
@@ -19,6 +21,7 @@ METRICS: tuple[str, ...] = (
     "message_ms_p99",
     "message_ms_max",
     "step_ms_mean",
+    "step_ms_mean_slowest_job",
     "step_ms_p50",
     "step_ms_p99",
     "step_ms_max",
@@ -62,3 +65,12 @@ METRICS: tuple[str, ...] = (
 )
 
 OPERATORS: tuple[str, ...] = (">=", "<=", "==", ">", "<")
+
+# What a fault cost, in a suite's table and claims: `fault0_stall_ms` is the first entry of summary.json's `faults`.
+FAULT_COSTS: tuple[str, ...] = ("recovery_ms", "recovery_rtts", "stall_ms", "packets_lost")
+_OF_FAULT = re.compile(rf"fault[0-9]+_({'|'.join(FAULT_COSTS)})")
+
+
+def is_claimable(name: str) -> bool:
+    """Whether a suite's claim may speak of it: a metric, or a cost of one fault."""
+    return name in METRICS or _OF_FAULT.fullmatch(name) is not None

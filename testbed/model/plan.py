@@ -109,7 +109,7 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
     """What is in force: paths, policy, probes, limits and timers of the transport."""
     spec = scenario.transport
     counts = sorted({len(found) for found in _ev_sets(scenario, topology)})
-    evs_per_pair = " or ".join(map(str, counts)) + (", as listed" if spec.ev_list else "")
+    evs_per_pair = " or ".join(map(str, counts)) + (", as listed" if spec.ev_list else ", generated" if spec.ev_fields else "")
     active = f"{spec.active_evs} of them active, the rest backup" if spec.active_evs else "all active"
     interval = spec.probe_interval_ns or PROBE_RTTS * timing.rtt_base_ns(scenario)
     probes = f"every {interval / 1e6:g} ms, {spec.probe_count} answers bring a path back" if spec.probes else "none"
@@ -118,9 +118,10 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
     timer = f"{timeout_ns(n) / 1e6:g} ms (n = {n}), {spec.timeout_linear} times, then doubling {doubling}"
     mpr = f"{spec.mpr * MPR_UNIT} PSNs" + ("" if spec.mpr == spec.mpr_dest else f" ({spec.mpr_dest * MPR_UNIT} accepted)")
     wimm = f"{spec.max_wimm} WRITE_WITH_IMMs"
+    qps = "1 QP per flow" if spec.qps == 1 else f"{spec.qps} QPs per flow"
     if spec.kind is TransportKind.RC:
         return [
-            ("paths", f"{evs_per_pair} per pair, of which a hash of the 5-tuple takes one; {spec.qps} QP per flow"),
+            ("paths", f"{evs_per_pair} per pair, of which a hash of the 5-tuple takes one for each QP; {qps}"),
             ("control", f"cc {spec.cc}, ACK every {units.format_size(spec.sack_bytes)}"),
             ("timeout", timer),
         ]
@@ -128,7 +129,7 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
         ("EVs", f"{evs_per_pair} per pair, {active}; replacement {spec.replacement}"),
         ("policy", f"{spec.policy}, cc {spec.cc}, SACK every {units.format_size(spec.sack_bytes)}"),
         ("probes", probes),
-        ("limits", f"{mpr}{', dynamic' if spec.dynamic_mpr else ''}, {wimm} under way; {spec.qps} QP per flow"),
+        ("limits", f"{mpr}{', dynamic' if spec.dynamic_mpr else ''}, {wimm} under way; {qps}"),
         ("timeout", timer),
     ]
     return lines + [("denied", _denial(deny)) for deny in spec.denylist]

@@ -16,6 +16,8 @@ class TransportKind(StrEnum):
 
 class Routing(StrEnum):
     SRV6 = "srv6"
+    ECMP = "ecmp"
+    BGP = "bgp"
 
 
 class WorkloadKind(StrEnum):
@@ -67,6 +69,35 @@ class LinkSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BfdSpec:
+    """Bidirectional forwarding detection (RFC 5880) of every BGP session: a packet each interval, down after so many missed."""
+
+    interval_ns: int
+    multiplier: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSpec:
+    """How switches find the way. What is not of the kind is at its default.
+
+    `hash_policy` 3 hashes the 5-tuple, 0 addresses and flow label, as `net.ipv6.fib_multipath_hash_policy`; `hash_seed` 0:
+    one made from the scenario's seed.
+    """
+
+    kind: Routing = Routing.SRV6
+    hash_policy: int = 3
+    hash_seed: int = 0
+    keepalive_ns: int = 3_000_000_000
+    hold_ns: int = 9_000_000_000
+    bfd: BfdSpec | None = None
+
+    @property
+    def hashes(self) -> bool:
+        """Whether switches choose among equal paths, instead of following the packet's own list."""
+        return self.kind is not Routing.SRV6
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchSpec:
     """Queue thresholds in bytes of charged frames (frame on the veth plus `overhead_bytes`)."""
 
@@ -89,6 +120,17 @@ class DenySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class EvField:
+    """One field of a GENERATED EV. Values outside [`minimum`, `maximum`] name nothing."""
+
+    width: int
+    mask: int
+    init: int
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True, slots=True)
 class TransportSpec:
     """What every endpoint is configured with; `timeout_n` is the n of 1.024 us x 2^n, None for what suits the round trip."""
 
@@ -98,6 +140,7 @@ class TransportSpec:
     evs: int
     active_evs: int  # per destination; 0: all
     ev_list: tuple[str, ...]  # names of paths, as `paths.Path.name`; empty: chosen
+    ev_fields: tuple[EvField, ...]  # what EVs are generated from; empty: chosen or listed
     denylist: tuple[DenySpec, ...]
     policy: str  # mrc | oblivious | single_path | reps | FILE.py:Class
     policy_text: str  # what is in that file
@@ -233,7 +276,7 @@ class Scenario:
     topology: TopologySpec
     links: LinkSpec
     switch: SwitchSpec
-    routing: Routing
+    routing: RoutingSpec
     transport: TransportSpec
     workload: tuple[WorkloadSpec, ...]
     faults: tuple[FaultSpec, ...]

@@ -9,15 +9,18 @@ Keys that DESIGN 4.2 lists and this version does not build are refused by name: 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from fractions import Fraction
 
 from testbed.model import fields, framing, timing
 from testbed.model import tree as t
 from testbed.model.fields import Key, Problems, Refused
 from testbed.model.scenario import (
+    BfdSpec,
     LinkSpec,
     MeasureSpec,
     Routing,
+    RoutingSpec,
     ScaleSpec,
     SwitchSpec,
     TopologySpec,
@@ -135,17 +138,87 @@ def switch(tree: t.Tree, path: str, problems: Problems, frame: int) -> SwitchSpe
     )
 
 
-ROUTINGS_LATER = ("ecmp", "bgp")
-_routing_kind = fields.choice([kind.value for kind in Routing], ROUTINGS_LATER)
-ROUTING_LATER = dict.fromkeys(("keepalive", "hold", "bfd", "hash_policy", "hash_seed"), "a setting of ecmp or bgp routing")
+HASH_POLICIES = (3, 0)
+_kind = fields.choice([kind.value for kind in Routing])
 
 
-def routing(tree: t.Tree, path: str, problems: Problems) -> Routing:
-    """A word, or a mapping with `kind`."""
+def _hash_policy(tree: t.Tree, path: str) -> int:
+    value: int = fields.integer(0, 3)(tree, path)
+    if value not in HASH_POLICIES:
+        hint = "3 hashes the 5-tuple, 0 addresses and flow label"
+        if value == 1:
+            hint += (
+                "; on a veth 1 takes over the sending socket's own hash, which changes at every timeout: no switch does that"
+            )
+        raise Refused(f"there is no hash policy {value} here", hint)
+    return value
+
+
+def _whole_seconds(low: int) -> fields.Reader:
+    """BGP counts its timers in seconds (RFC 4271 4.2)."""
+
+    def read(tree: t.Tree, path: str) -> int:
+        value: int = fields.time(low * S, 65535 * S)(tree, path)
+        if value % S:
+            raise Refused("a BGP timer is a whole number of seconds")
+        return value
+
+    return read
+
+
+BFD = (
+    Key("interval", fields.time(10 * MS, 60 * S), 300 * MS),
+    Key("multiplier", fields.integer(2, 255), 3),
+)
+
+
+def _bfd(tree: t.Tree, path: str, problems: Problems) -> BfdSpec | None:
+    """`true` for 300 ms x 3, or a mapping."""
     if isinstance(tree, t.Mapping):
-        values = fields.section(tree, path, (Key("kind", _routing_kind),), problems, ROUTING_LATER)
-        return Routing(values["kind"])
-    return Routing(_routing_kind(tree, path))
+        values = fields.section(tree, path, BFD, problems)
+        if values["interval"] % MS:
+            raise Refused("the interval of BFD is a whole number of milliseconds")
+        return BfdSpec(values["interval"], values["multiplier"])
+    try:
+        return BfdSpec(300 * MS, 3) if fields.boolean(tree, path) else None
+    except Refused as refused:
+        raise Refused(f"expected true, false or a mapping such as {{interval: 300ms}}, found {t.describe(tree)}") from refused
+
+
+OF_HASHING, OF_BGP = ("hash_policy", "hash_seed"), ("keepalive", "hold", "bfd")
+
+
+def routing(tree: t.Tree, path: str, problems: Problems) -> RoutingSpec:
+    """A word, or a mapping with `kind`. Timers default to FRR's of a data centre: 3 s and 9 s."""
+    if not isinstance(tree, t.Mapping):
+        return RoutingSpec(Routing(_kind(tree, path)))
+    keys = (
+        Key("kind", _kind),
+        Key("hash_policy", _hash_policy, HASH_POLICIES[0]),
+        Key("hash_seed", fields.integer(1, 2**32 - 1), 0),
+        Key("keepalive", _whole_seconds(1), 3 * S),
+        Key("hold", _whole_seconds(3), 9 * S),
+        Key("bfd", lambda tree, path: _bfd(tree, path, problems), None),
+    )
+    values = fields.section(tree, path, keys, problems)
+    if values["hold"] < 3 * values["keepalive"]:
+        hint = "hold is at least three times keepalive"
+        problems.add(t.locate(tree, "hold"), fields.join(path, "hold"), "one lost keepalive would end the session", hint)
+        raise fields.Reported
+    kind = Routing(values["kind"])
+    default = RoutingSpec(kind)
+    if kind is not Routing.BGP:
+        values |= {"keepalive": default.keepalive_ns, "hold": default.hold_ns, "bfd": default.bfd}
+    if not default.hashes:
+        values |= {"hash_policy": default.hash_policy, "hash_seed": default.hash_seed}
+    return RoutingSpec(kind, values["hash_policy"], values["hash_seed"], values["keepalive"], values["hold"], values["bfd"])
+
+
+def unused_routing(spec: RoutingSpec, given: Collection[str]) -> list[tuple[str, str]]:
+    """(key, why) of each key that was given and changes nothing."""
+    found = [(key, f"routing {spec.kind} hashes nothing") for key in OF_HASHING if key in given and not spec.hashes]
+    bgp = spec.kind is Routing.BGP
+    return found + [(key, f"routing {spec.kind} has no sessions") for key in OF_BGP if key in given and not bgp]
 
 
 def measure(tree: t.Tree, path: str, problems: Problems, links: LinkSpec | None) -> MeasureSpec:

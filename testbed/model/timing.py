@@ -10,8 +10,31 @@ from testbed.model.scenario import LinkSpec, Scenario
 NS_PER_S = 10**9
 MIN_WINDOW_FRAMES = 8  # below it one late SACK idles the sender and marks mean nothing (DESIGN 1, 7)
 WINDOW_BDPS = Fraction(3, 2)
+SLACK_NS = 1_000_000  # of a shaper's bucket: what its timer may be late by without losing rate (docs/switch.md, burst)
 DRAIN_NS = 10 * NS_PER_S  # DESIGN 4.2: 10 s plus 20 base round trips
 DRAIN_RTTS = 20
+
+
+def full_frame_bytes(links: LinkSpec) -> int:
+    """Charged bytes of the largest frame a link takes."""
+    return links.mtu + framing.ETHERNET_BYTES + links.overhead_bytes
+
+
+def burst_bytes(rate_bps: int, links: LinkSpec) -> int:
+    """What a port's bucket holds, in charged bytes: one full frame, and the longer of half a frame and 1 ms at its rate."""
+    frame = full_frame_bytes(links)
+    return frame + max(frame // 2, rate_bps * SLACK_NS // (8 * NS_PER_S))
+
+
+def head_start_ns(links: LinkSpec) -> float:
+    """By how much a message that finds its ports idle is ahead of the line rate: the time that a full bucket is worth.
+
+    A token bucket passes what it holds at once, so of s bytes the last leaves (s - burst) / rate after the first, however many
+    buckets there are in a row; of ports at two rates the slower one's counts. It has been refilled only as far as the port
+    stood idle before: in a collective for one propagation delay.
+    """
+    slowest = min(links.rate_bps, links.fabric_rate_bps)
+    return min(burst_bytes(slowest, links) * 8 * NS_PER_S / slowest, float(max(links.delay_ns)))
 
 
 def round_trip_ns(links: LinkSpec) -> int:

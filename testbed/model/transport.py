@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.model import fields, policy_file, units
+from testbed.model import ev_fields, fields, policy_file, units
 from testbed.model import tree as t
 from testbed.model.fields import Key, Problems, Refused
 from testbed.model.policy_file import PolicyFile
@@ -28,7 +28,7 @@ CONTROLS = {TransportKind.MRC: ("nscc", "fixed", "none"), TransportKind.RC: ("dc
 CONTROLS_LATER = ("cubic", "bbr")
 # What a kind does not use.
 NOT_RC = (
-    *("evs", "active_evs", "ev_list", "denylist", "policy", "replacement", "probes", "reshuffle"),
+    *("evs", "active_evs", "ev_list", "ev_fields", "denylist", "policy", "replacement", "probes", "reshuffle"),
     *("mpr", "mpr_dest", "dynamic_mpr", "max_wimm", "max_wimm_dest", "backpressure"),
 )
 
@@ -125,9 +125,9 @@ def _names(tree: t.Tree, path: str, problems: Problems) -> tuple[str, ...]:
     found = fields.items(tree, path, fields.text, problems)
     if None in found:
         raise fields.Reported
-    twice = [name for place, name in enumerate(found) if name in found[:place]]
-    if twice:
-        raise Refused(f"{units.shown(twice[0])} is listed twice")
+    twice = fields.twice(found)
+    if twice is not None:
+        raise Refused(f"{units.shown(twice)} is listed twice")
     if not found:
         raise Refused("an empty list of EVs leaves no path", "remove the key to have EVs chosen")
     return tuple(found)
@@ -166,6 +166,7 @@ def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
         Key("evs", fields.integer(1, 2**16), 128),  # the paper's NICs hold 128 to 256 (mrc-facts 3.5)
         Key("active_evs", _word_or("all", 0, fields.integer(1, 2**16)), 0),
         Key("ev_list", lambda tree, path: _names(tree, path, problems), ()),
+        Key("ev_fields", lambda tree, path: ev_fields.read(tree, path, problems), ()),
         Key("denylist", lambda tree, path: _denylist(tree, path, problems), ()),
         Key("policy", lambda tree, path: _policy(tree, path, folder), "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
@@ -215,7 +216,11 @@ def transport(tree: t.Tree, path: str, problems: Problems, folder: Path) -> Tran
         problems.add(t.locate(tree, "cc"), fields.join(path, "cc"), message, f"available: {', '.join(CONTROLS[kind])}")
         raise fields.Reported
     if kind is TransportKind.RC:
-        values |= {"ev_list": (), "denylist": ()}
+        values |= {"ev_list": (), "ev_fields": (), "denylist": ()}
+    if values["ev_list"] and values["ev_fields"]:
+        message = "ev_list says already which EVs there are"
+        problems.add(t.locate(tree, "ev_fields"), fields.join(path, "ev_fields"), message, "give one of them")
+        raise fields.Reported
     for key in ("mpr", "max_wimm"):
         values[f"{key}_dest"] = values[f"{key}_dest"] or values[key]
     return TransportSpec(
@@ -255,6 +260,7 @@ def _no_backup(spec: TransportSpec) -> bool:
 UNUSED: tuple[tuple[tuple[str, ...], Callable[[TransportSpec], bool], str], ...] = (
     (NOT_RC, _is_rc, "rc has one path per QP, given by a hash of its 5-tuple"),
     (("evs",), lambda spec: bool(spec.ev_list), "ev_list says which EVs there are"),
+    (("evs",), lambda spec: bool(spec.ev_fields), "ev_fields say which EVs there are"),
     (("replacement", "probes"), _learns_nothing, "this policy takes no path out of use"),
     (("replacement",), _no_backup, "active_evs leaves no backup"),
     (("active_evs", "reshuffle"), _single_path, "policy single_path has no rotation"),

@@ -26,13 +26,14 @@ examples:
   ./run_experiment.py my-scenario.yaml --repeat 3 --json        three seeds, summaries on standard output
   ./run_experiment.py quickstart --pcap h0:0 --pcap p0t1-2:1    capture two ports while it runs
   ./run_experiment.py quickstart --cli                          Mininet's CLI in the fabric after the traffic
+  ./run_experiment.py --suite=quick                             several scenarios, one table, one verdict
+  ./run_experiment.py quickstart --sweep transport.evs=8,24,128 --sweep links.delay=5ms,20ms --repeat 3
   ./run_experiment.py --list
   ./run_experiment.py --validate my-scenario.yaml
 
 exit status: 0 every expectation holds, 1 one failed, 2 scenario or command line wrong, 3 the machine lacks something,
 4 the machine was too slow (invalid), 5 the run broke, 130 interrupted
 """
-LATER = ("--suite", "--sweep")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -70,17 +71,34 @@ def _parser() -> arguments.Parser:
     add("--json", action="store_true", help="print summary.json on standard output and nothing else there")
     add("--list", action="store_true", help="name the scenarios there are")
     add("--validate", action="store_true", help="check the scenario and stop")
-    for name in LATER:
-        add(name, nargs="?", const="", help=argparse.SUPPRESS)
+    add("--suite", metavar="NAME|FILE", help="run the members of a suite one after another, with one table and one verdict")
+    add(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="KEY=VALUES",
+        help="run the scenario for every value, a,b,c or 1..8 (repeatable: every combination), with one table",
+    )
+    add(
+        "--engine",
+        choices=("local", "dask"),
+        default="local",
+        help="where a suite or sweep runs: here (default), or on Dask workers",
+    )
+    add("--scheduler", metavar="ADDRESS", help="of the Dask scheduler, tcp://HOST:8786")
+    add("--resume", action="store_true", help="go on with the newest suite or sweep of that name where it was interrupted")
     return parser
 
 
 def _command(options: argparse.Namespace) -> ExitStatus:
-    for name in LATER:
-        if getattr(options, name.strip("-")) is not None:
-            return _refuse(f"{name}: not available yet")
     if options.list:
         return _list(as_json=options.json)
+    if options.suite is not None or options.sweep:
+        from testbed.run import many
+
+        return many.command(options)
+    if options.resume:
+        return _refuse("--resume goes on with a suite or a sweep: give --suite=NAME, or the scenario with its --sweep")
     if options.scenario is None:
         return _refuse("which scenario? A name or a file; --list names those there are, --help shows examples")
     if options.cli and options.json:

@@ -63,7 +63,7 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
     folder = results.create(options.out, scenario.name, scenario.seed)
     manifest["run_id"] = folder.run_id
     try:
-        results.write_scenario(folder, text, scenario.transport.policy_file, scenario.transport.policy_text)
+        results.write_scenario(folder.path, text, scenario.transport.policy_file, scenario.transport.policy_text)
         folder.write_manifest(manifest)
     except OSError as trouble:
         folder.discard()
@@ -142,6 +142,9 @@ def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
         "teardown_s": outcome.teardown_s,
         "delay_method": outcome.delay_method,
         "transport_build": outcome.transport_build,
+        "bgp_converged_s": outcome.bgp_converged_s,
+        "bgp_missing": outcome.bgp_missing,
+        "kernel_parameters": outcome.kernel_parameters,
         "rtt_measured": outcome.rtt_measured,
         "counters": outcome.counters,
         "socket_drops": {host: counters["receive_buffer_drops"] for host, counters in outcome.counters.items() if counters},

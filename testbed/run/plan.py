@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.fabric.queues import shaper
-from testbed.model import evs, jobs, sizes, timing, usid
+from testbed.model import evs, hashed, jobs, sizes, timing, usid
 from testbed.model.flows import Flow
 from testbed.model.scenario import Scenario, TransportKind, WorkloadKind, WorkloadSpec
 from testbed.model.topology import Tier, Topology, host_name
@@ -103,7 +103,10 @@ def _transport(scenario: Scenario) -> dict[str, Any]:
 
 
 def _peer(scenario: Scenario, topology: Topology, host: int, peer: int) -> dict[str, Any]:
-    found = evs.given(scenario.transport, scenario.seed, topology, host, peer)
+    if scenario.routing.hashes:
+        found = hashed.plane_paths(topology, host, peer)
+    else:
+        found = evs.given(scenario.transport, scenario.seed, topology, host, peer)
     return {
         "host": host_name(peer),
         "index": peer,

@@ -11,9 +11,10 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from testbed.fabric.bgp import version as frr_version
 from testbed.venv import ROOT
 
-PACKAGES = ("mininet", "pyroute2", "PyYAML", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "Jinja2")
+PACKAGES = ("mininet", "pyroute2", "iperf3", "PyYAML", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "Jinja2")
 
 
 def versions() -> dict[str, str]:
@@ -24,6 +25,8 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
+    if frr := frr_version():
+        found["frr"] = frr
     found["iproute2"] = _output(["ip", "-V"]).partition("iproute2-")[2].partition(",")[0]
     return found
 

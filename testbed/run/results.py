@@ -86,7 +86,7 @@ def create(out: Path, name: str, seed: int, now: datetime | None = None) -> Resu
         folder.live.mkdir(parents=True)
         folder.logs.mkdir()
         _reserve(folder.room)
-        _point_latest(folder)
+        point_latest(folder.path)
     except OSError as error:
         if folder is not None:
             folder.discard()
@@ -95,11 +95,24 @@ def create(out: Path, name: str, seed: int, now: datetime | None = None) -> Resu
     return folder
 
 
-def write_scenario(folder: ResultsFolder, text: str, policy_file: str = "", policy_text: str = "") -> None:
-    """The resolved scenario, and beside it the policy it names, so that the folder's scenario can be run again."""
-    (folder.path / "scenario.yaml").write_text(text)
+def create_batch(out: Path, name: str, now: datetime | None = None) -> Path:
+    """The folder of a suite or a sweep, `<out>/<name>/<UTC time>`, with `latest` pointing at it. Errors as `create`."""
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+    parent = out.absolute() / name
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        path = _new_directory(parent, stamp)
+        point_latest(path)
+    except OSError as error:
+        raise refused(parent, error) from error
+    return path
+
+
+def write_scenario(folder: Path, text: str, policy_file: str = "", policy_text: str = "", name: str = "scenario.yaml") -> None:
+    """A resolved scenario, and beside it the policy it names, so that the folder's scenario can be run again."""
+    (folder / name).write_text(text)
     if policy_file:
-        copy = folder.path / policy_file
+        copy = folder / policy_file
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(policy_text)
 
@@ -132,8 +145,20 @@ def give_to_caller(folder: ResultsFolder) -> None:
     uid, gid = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1"))
     for parent in folder.made:
         os.chown(parent, uid, gid)
-    os.chown(folder.path.parent / "latest", uid, gid, follow_symlinks=False)
-    for directory, _, files in os.walk(folder.path):
+    _give(folder.path, uid, gid)
+
+
+def give_batch_to_caller(path: Path) -> None:
+    """As `give_to_caller`, for the folder of a suite and the one that holds it."""
+    if os.geteuid() == 0 and "SUDO_UID" in os.environ:
+        uid, gid = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1"))
+        os.chown(path.parent, uid, gid)
+        _give(path, uid, gid)
+
+
+def _give(path: Path, uid: int, gid: int) -> None:
+    os.chown(path.parent / "latest", uid, gid, follow_symlinks=False)
+    for directory, _, files in os.walk(path):
         os.chown(directory, uid, gid)
         for name in files:
             os.chown(Path(directory) / name, uid, gid, follow_symlinks=False)
@@ -172,7 +197,8 @@ def _reserve(room: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _point_latest(folder: ResultsFolder) -> None:
-    link = folder.path.parent / f".latest-{folder.run_id}"
-    link.symlink_to(folder.path.name)
-    link.replace(folder.path.parent / "latest")
+def point_latest(folder: Path) -> None:
+    """`latest` beside a folder leads to it, from one moment to the next."""
+    link = folder.parent / f".latest-{folder.name}"
+    link.symlink_to(folder.name)
+    link.replace(folder.parent / "latest")

@@ -42,7 +42,7 @@ def execute(scenario: Scenario, topology: Topology, node: str, command: Sequence
 def _up(scenario: Scenario, topology: Topology) -> Fabric:
     began = time.monotonic()
     RUNTIME.mkdir()
-    fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME)
+    fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME, scenario.routing)
     fabric.up()
     hosts, switches = len(topology.hosts), len(topology.switches)
     print(f"{scenario.name}: {hosts} hosts, {switches} switches, up in {time.monotonic() - began:.2f} s", file=sys.stderr)

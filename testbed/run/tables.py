@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from testbed.model.hashed import ANY_UPLINK
 from testbed.model.paths import PLANE_SHIFT
 from testbed.model.topology import Topology, t0_name, t1_name
 from testbed.run import match
@@ -77,7 +78,7 @@ def packets(source: Source) -> pd.DataFrame:
     fate = np.asarray(FATES, dtype=object)[sent["fate"].to_numpy()]
     marked = (sent["marked"].to_numpy() != 0) | (flags & CE != 0)
     fate[(fate == "acknowledged") & marked] = "marked"
-    ev = sent["ev"].to_numpy().astype(np.int64)
+    sent["ev"] = ev = chosen_evs(sent, source.connections)
     return pd.DataFrame(
         {
             "host": category(sent["host"]),
@@ -260,6 +261,18 @@ def cpu(source: Source) -> pd.DataFrame:
 
 def _frame(rows: npt.NDArray[np.void]) -> pd.DataFrame:
     return pd.DataFrame({field: rows[field] for field in rows.dtype.names or ()})
+
+
+def chosen_evs(sent: pd.DataFrame, connections: list[Connection]) -> npt.NDArray[np.int64]:
+    """The EVs, where switches chose the T1 that one which the connection's 5-tuple was seen to take before the start."""
+    ev = sent["ev"].to_numpy().astype(np.int64)
+    left_open = ev & (1 << PLANE_SHIFT) - 1 == ANY_UPLINK
+    if left_open.any():
+        traced = {(one["host"], one["host_qp"]): one["evs"] for one in connections if "evs" in one}
+        ends, place = np.unique(sent[["host", "qp"]].astype(str).agg("/".join, axis=1), return_inverse=True)
+        table = np.array([traced[host, int(qp)] for host, _, qp in (end.partition("/") for end in ends)], dtype=np.int64)
+        ev[left_open] = table[place[left_open], ev[left_open] >> PLANE_SHIFT]
+    return ev
 
 
 def with_flow(rows: pd.DataFrame | None, connections: list[Connection], end: str) -> pd.DataFrame | None:

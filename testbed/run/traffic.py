@@ -25,7 +25,7 @@ from testbed.model import jobs, timing
 from testbed.model.flows import Flow, flows
 from testbed.model.scenario import Scenario, WorkloadSpec
 from testbed.model.topology import Topology, host_name
-from testbed.run import denylist, results
+from testbed.run import denylist, flowpaths, results
 from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
@@ -63,7 +63,10 @@ class Outcome:
     teardown_s: float | None = None
     rtt_measured: list[dict[str, int]] = field(default_factory=list)
     delay_method: str | None = None
+    bgp_converged_s: float | None = None
+    bgp_missing: list[str] = field(default_factory=list)  # routes that were not back when the traffic had drained
     transport_build: str | None = None  # compiled, or pure Python
+    kernel_parameters: dict[str, dict[str, str]] = field(default_factory=dict)  # of one host and one switch
     fabric_failures: dict[str, int] = field(default_factory=dict)
     connections: list[dict[str, Any]] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -144,10 +147,14 @@ class _Traffic:
         )
         began = time.monotonic()
         RUNTIME.mkdir()
-        fabric = Fabric(self._topology, self._scenario.links, self._scenario.switch, RUNTIME)
+        fabric = Fabric(
+            self._topology, self._scenario.links, self._scenario.switch, RUNTIME, self._scenario.routing, self._folder.logs
+        )
         fabric.up()
         self._outcome.bringup_s = round(time.monotonic() - began, 3)
         self._outcome.delay_method = fabric.delay_method
+        self._outcome.bgp_converged_s = fabric.converged_s
+        self._outcome.kernel_parameters = fabric.parameters()
         self._interrupts.raising = False
         try:
             self._check_routes(fabric)
@@ -218,6 +225,8 @@ class _Traffic:
                     peers.extend(ends[target if host.name == source else source, flow.id])
             host.channel.send({"type": "connect", "flows": peers})
         self._wait("connected", READY_S)
+        if self._scenario.routing.hashes:
+            flowpaths.trace_queue_pairs(fabric, self._topology, self._outcome.connections)
         write_atomically(self._folder.path / "connections.json", json.dumps(self._outcome.connections, indent=1) + "\n")
 
     def _calibrate(self) -> None:
@@ -250,7 +259,7 @@ class _Traffic:
         timeline.every(
             t0_ns, measure.interval_ns, "sample", lambda _: telemetry.sample(time.monotonic_ns(), timeline.take_lags_ns())
         )
-        timeline.every(t0_ns + CHECK_NS, CHECK_NS, "check", lambda _: self._hosts.check())
+        timeline.every(t0_ns + CHECK_NS, CHECK_NS, "check", lambda _: self._check(fabric))
         every_ns = int(self._display.every_s * 1e9)
         timeline.every(t0_ns + every_ns, every_ns, "display", lambda at: self._show(at - t0_ns, telemetry, faults))
         stop_ns = t0_ns + measure.duration_ns
@@ -263,12 +272,17 @@ class _Traffic:
             self._hosts.broadcast({"type": "stop"})
             self._outcome.stop_ns = stop_ns
             self._drain(stop_ns + measure.drain_ns)
+            self._outcome.bgp_missing = fabric.routes_missing()
             if self._scenario.faults and not faults.active:
                 self._check_routes(fabric)  # every fault has been undone: nothing of it is left
         finally:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
             self._outcome.fabric_failures = telemetry.failures()
             telemetry.close()
+
+    def _check(self, fabric: Fabric) -> None:
+        self._hosts.check()
+        fabric.check_routing()
 
     def _drain(self, limit_ns: int) -> None:
         """Until every host says drained, or the limit; what is then unfinished is incomplete (DESIGN 4.2)."""
@@ -325,6 +339,7 @@ def _connection(flow: Flow, spec: WorkloadSpec, qps: int, sender: dict[str, Any]
         "peer": host_name(flow.target),
         "host_qp": sender["qpn"],
         "peer_qp": receiver["qpn"],
+        "host_port": sender["port"],
         "host_psn": sender["psn"],
         "peer_psn": receiver["psn"],
     }

@@ -17,7 +17,7 @@ def run(scenario: Scenario, topology: Topology) -> int:
     """The sandbox's main. BROKEN when the fabric is not what was planned."""
     began = time.monotonic()
     RUNTIME.mkdir()
-    fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME)
+    fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME, scenario.routing)
     fabric.up()
     up_s = time.monotonic() - began
     report = verify(fabric, topology)

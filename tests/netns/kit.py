@@ -17,7 +17,7 @@ from testbed.fabric.queues import full_frame
 from testbed.model.codepoints import Dscp, Ecn, traffic_class
 from testbed.model.paths import Path as FabricPath
 from testbed.model.paths import paths
-from testbed.model.scenario import LinkSpec, SwitchSpec, TopologySpec
+from testbed.model.scenario import LinkSpec, RoutingSpec, SwitchSpec, TopologySpec
 from testbed.model.topology import build
 
 MTU = 4500
@@ -44,11 +44,12 @@ def fabric(
     fabric_rate_bps: int | None = None,
     delay_ns: tuple[int, ...] | None = None,
     spec: SwitchSpec | None = None,
+    routing: RoutingSpec | None = None,
 ) -> Iterator[Fabric]:
     """A fabric that is up. `shape`: planes, T0 groups, T1s per plane, hosts per T0."""
     topology = build(TopologySpec(*shape))
     wire = links(rate_bps, delay_ns or (0,) * shape[0], fabric_rate_bps)
-    net = Fabric(topology, wire, spec or switch(), Path("/run"))
+    net = Fabric(topology, wire, spec or switch(), Path("/run"), routing or RoutingSpec())
     net.up()
     try:
         yield net

@@ -15,7 +15,7 @@ from testbed.model import transport
 from testbed.model.scenario import (
     LinkSpec,
     MeasureSpec,
-    Routing,
+    RoutingSpec,
     Scenario,
     TopologySpec,
 )
@@ -31,7 +31,7 @@ SCENARIO = Scenario(
     topology=TopologySpec(1, 1, 1, 2),
     links=LinkSpec(10**6, 10**6, (10**6,), 4500, 24),
     switch=kit.switch(),
-    routing=Routing.SRV6,
+    routing=RoutingSpec(),
     transport=transport.default(),
     workload=(),
     faults=(),

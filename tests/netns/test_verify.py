@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
+from testbed.fabric import hashing
+from testbed.fabric.network import Fabric
 from testbed.fabric.probe import Route, crossings
+from testbed.fabric.tracing import Tracer
 from testbed.fabric.verify import covering_pairs, verify
 from testbed.model.paths import paths
-from testbed.model.scenario import FaultAction, TopologySpec
+from testbed.model.scenario import FaultAction, Routing, RoutingSpec, TopologySpec
 from testbed.model.topology import build
 from tests.netns import kit
 
@@ -119,3 +123,45 @@ def test_while_a_link_is_down_its_detours_are_no_strangers(sandbox: Sandbox) -> 
             assert verify(net, net.topology).problems == []
 
     sandbox(body)
+
+
+def test_equal_cost_routes_are_read_back_and_return_after_faults(sandbox: Sandbox) -> None:
+    """Tables, hash parameters and every link in use; what was changed by hand is named; reboot and own-side down are undone."""
+
+    def body() -> None:
+        with kit.fabric((1, 2, 3, 1), routing=RoutingSpec(Routing.ECMP, hash_seed=7)) as net:
+            assert verify(net, net.topology).problems == []
+            before = [_t1s(net), net.parameters()]
+            one_next_hop = "ip -6 route replace 5f00::/32 via fe80::f dev p0t0-0-eth1 proto static"
+            with net.namespaces.inside("p0t0-0"):
+                subprocess.run(shlex.split(one_next_hop), check=True)
+            net.namespaces.write_sysctls("h0", {"net/ipv6/fib_multipath_hash_policy": "1"})
+            found = verify(net, net.topology, pairs=()).problems
+            assert any("p0t0-0: route 5f00::/32 equal-cost" in problem and "missing" in problem for problem in found)
+            assert any("h0: net/ipv6/fib_multipath_hash_policy is 1, planned 3" in problem for problem in found)
+        with kit.fabric((1, 2, 3, 1), routing=RoutingSpec(Routing.ECMP, hash_seed=7)) as net:
+            net.reboot("p0t1-1")
+            net.boot("p0t1-1")
+            first, second = (net.topology.link("p0t0-0", f"p0t1-{index}") for index in (0, 2))
+            net.apply_fault(first, FaultAction.DOWN, side="lower")
+            net.apply_fault(second, FaultAction.DOWN, side="lower")
+            assert set(_t1s(net)) == {1}
+            net.undo_fault(first, FaultAction.DOWN, side="lower")
+            net.undo_fault(second, FaultAction.DOWN, side="lower")
+            assert verify(net, net.topology).problems == []
+            after = [_t1s(net), net.parameters()]
+        assert after[1] == before[1]
+        if hashing.has_seed():
+            assert after[0] == before[0]
+            assert len(set(before[0])) == 3
+
+    sandbox(body)
+
+
+def _t1s(net: Fabric) -> list[int]:
+    """What each of some ports is hashed onto."""
+    tracer = Tracer(net)
+    try:
+        return [tracer.tunnelled(0, 1, 0, port, 4791) for port in range(50000, 50024)]
+    finally:
+        tracer.close()

@@ -1,5 +1,5 @@
 """All hosts of a scenario in one process, under a virtual clock, over a wire that takes `ONE_WAY_NS`: the host room without a
-network. The transport is `host_fakes`' unless told otherwise.
+network. The transport is `host_fakes`', or with `real=True` the scenario's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from testbed.host import nic
 from testbed.host.control import Control
 from testbed.host.nic import MakeNic
 from testbed.host.plan import parse
@@ -30,15 +31,18 @@ ONE_WAY_NS = 5 * MS
 class Cluster:
     """`damage` may change a packet on its way: called with (target, packet), it returns the packet or None."""
 
-    def __init__(self, directory: Path, scenario: str, make: MakeNic = make_nic) -> None:
+    def __init__(self, directory: Path, scenario: str, *, real: bool = False) -> None:
         self.now = 1_000 * MS
         self.scenario = load.load_text(scenario, "cluster.yaml")
         topology = build(self.scenario.topology)
         self.flows = flows(self.scenario, topology)
         self.sessions: dict[int, Session] = {}
+        self._killed: dict[int, Session] = {}
         self.channels: list[socket.socket] = []
         self.controls: list[Control] = []
         self.damage: Any = lambda target, packet: packet
+        self._make: MakeNic = nic.build if real else make_nic
+        self._by_address: dict[bytes, int] | None = {} if real else None
         self._wire: list[tuple[int, int, int, bytes, int]] = []
         self._order = 0
         for raw in host_plans(self.scenario, topology, self.flows, directory):
@@ -47,7 +51,9 @@ class Cluster:
             self.channels.append(theirs)
             self.controls.append(Control(ours))
             plan = parse(json.loads(json.dumps(raw)))
-            self.sessions[plan.index] = Session(plan, self.controls[-1], make, self.now)
+            self.sessions[plan.index] = Session(plan, self.controls[-1], self._make, self.now)
+            if self._by_address is not None:
+                self._by_address[plan.inner] = plan.index
 
     def connect(self) -> None:
         ends: dict[int, dict[int, list[dict[str, Any]]]] = {}
@@ -69,15 +75,21 @@ class Cluster:
         """What the hosts' loops do, with the next thing that happens found instead of waited for."""
         end = self.now + duration_ns
         while True:
-            due = min([session.deadline for session in self.sessions.values()] + [entry[0] for entry in self._wire[:1]])
+            sessions = self.sessions.values()
+            timers = [at for session in sessions if (at := session.endpoint.next_timer()) is not None]
+            due = min([session.deadline for session in sessions] + timers + [entry[0] for entry in self._wire[:1]])
             if due > end:
                 self.now = end
                 return
             self.now = max(self.now, due)
             while self._wire and self._wire[0][0] <= self.now:
                 _, _, target, packet, tclass = heapq.heappop(self._wire)
-                self.sessions[target].endpoint.receive(memoryview(packet), tclass, self.now)
+                if target in self.sessions:
+                    self.sessions[target].endpoint.receive(memoryview(packet), tclass, self.now)
             for session in self.sessions.values():
+                timer = session.endpoint.next_timer()
+                if timer is not None and timer <= self.now:
+                    session.endpoint.on_timer(self.now)
                 if session.deadline <= self.now:
                     session.on_timer(self.now)
                 session.on_events(self.now)
@@ -88,18 +100,27 @@ class Cluster:
                 except BlockingIOError:
                     continue
 
+    def kill(self, host: int) -> None:
+        """Nothing of this host ever happens again; what it had recorded stays."""
+        self._killed[host] = self.sessions.pop(host)
+
     def records(self, host: int, table: str) -> Any:
-        return read_records(Path(self.sessions[host].plan.records) / f"{table}.rec")
+        """A table as it is on the disk; while the host lives, up to its last flush."""
+        return read_records(Path((self.sessions | self._killed)[host].plan.records) / f"{table}.rec")
 
     def close(self) -> None:
-        for session in self.sessions.values():
+        for session in (self.sessions | self._killed).values():
             session.close()
+
+    def _target(self, packet: bytes) -> int:
+        """The fake's header says it; a real packet's inner destination address does."""
+        return int(HEADER.unpack_from(packet)[0]) if self._by_address is None else self._by_address[packet[24:40]]
 
     def _send(self) -> None:
         for session in self.sessions.values():
             for _, tclass, buffers in session.endpoint.transmit(self.now):
                 packet = b"".join(buffers)
-                target = HEADER.unpack_from(packet)[0]
+                target = self._target(packet)
                 packet = self.damage(target, packet)
                 if packet is None:
                     continue
@@ -108,9 +129,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(directory: Path, scenario: str) -> Iterator[Cluster]:
+def cluster(directory: Path, scenario: str, *, real: bool = False) -> Iterator[Cluster]:
     """A connected cluster whose records are closed at the end."""
-    made = Cluster(directory, scenario)
+    made = Cluster(directory, scenario, real=real)
     try:
         made.connect()
         yield made

@@ -36,7 +36,9 @@ ROOMS = {
     "testbed.transport": Room(),
     "testbed.host": Room(("testbed.transport",)),
     "testbed.fabric": Room(("testbed.model", "testbed.errors", "mininet", "pyroute2")),
-    "testbed.run": Room(("testbed.model", "testbed.errors", "testbed.venv", "testbed.fabric", "analysis", "yaml", *NUMERIC)),
+    "testbed.run": Room(
+        ("testbed.model", "testbed.errors", "testbed.venv", "testbed.fabric", "analysis", "yaml", *NUMERIC), ("distributed",)
+    ),
     "analysis": Room(("testbed.model", "testbed.errors", "testbed.venv", "yaml", "jinja2", "markupsafe", "cycler", *NUMERIC)),
 }
 

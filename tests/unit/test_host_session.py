@@ -131,7 +131,7 @@ def test_ready_gives_regions_on_the_receiving_side_only(world: World) -> None:
         (ready,) = host.told()
         assert ready["type"] == "ready"
         for entry in ready["flows"]:
-            assert set(entry) == {"flow", "stripe", "qpn", "psn", "rkey", "va", "length"}
+            assert set(entry) == {"flow", "stripe", "qpn", "psn", "port", "rkey", "va", "length"}
             sending = entry["flow"] == index
             assert (entry["rkey"] is None) == sending
             assert entry["length"] == (None if sending else 2 * 10_000)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from testbed.errors import ScenarioError
 from testbed.model import load
-from testbed.model.scenario import FaultAction, LinkSelector, Scenario, WorkloadKind
+from testbed.model.scenario import BfdSpec, FaultAction, LinkSelector, Routing, RoutingSpec, Scenario, WorkloadKind
+from testbed.model.suite import is_suite
 
 ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = sorted((ROOT / "scenarios").rglob("*.yaml"))
+SCENARIOS = sorted(file for file in (ROOT / "scenarios").rglob("*.yaml") if not is_suite(file))
 BASE = """
 name: base
 topology: {planes: 2, t0_groups: 2, t1_per_plane: 3, hosts_per_t0: 2}
@@ -144,7 +145,7 @@ def test_overrides_reach_into_lists_and_make_sections() -> None:
     assert scenario.faults[0].link == LinkSelector(ends=("h0", "p0t0-0"))
     assert scenario.faults[0].action is FaultAction.DOWN
     assert base("transport.window=16KiB").transport.window_frames == 4
-    assert base("routing={kind: srv6}").routing == "srv6"
+    assert base("routing={kind: srv6}").routing == RoutingSpec()
     assert base("seed=5").seed == 5
 
 
@@ -177,6 +178,11 @@ def test_warnings_name_the_place() -> None:
     first, second = base("switch={ecn: false, ecn_min: 1}", fault).warnings
     assert first == "--set: switch.ecn_min is unused: switch.ecn is false"
     assert second.startswith("--set: faults.0.at: nothing is measured before this fault")
+
+
+def test_a_rhythm_that_draws_nothing_is_said() -> None:
+    rare = "faults=[{at: 4s, link: {tier: t0-t1}, action: flap, poisson_per_minute: 0.001, for: 1s}]"
+    assert base(rare).warnings == ("--set: faults.0.poisson_per_minute: draws no event in this time with this seed",)
 
 
 def test_find_by_name_path_and_last_part(tmp_path: Path) -> None:
@@ -298,3 +304,20 @@ def test_any_value_is_read_or_refused(path: str, value: str) -> None:
     except ScenarioError as error:
         problems = error.problems
     assert all(problem.file == "--set" or problem.line for problem in problems)
+
+
+def test_routing_is_a_word_or_a_mapping_and_its_seed_follows_the_scenario() -> None:
+    s = 10**9
+    kinds = base("transport.kind=rc", "routing=ecmp", seed=5).routing, base("transport.kind=rc", "routing=ecmp", seed=6).routing
+    assert [found.kind for found in kinds] == [Routing.ECMP, Routing.ECMP]
+    assert kinds[0].hash_seed != kinds[1].hash_seed
+    assert min(kinds[0].hash_seed, kinds[1].hash_seed) > 0
+    given = "routing={kind: bgp, keepalive: 1s, hold: 3s, bfd: true, hash_policy: 0, hash_seed: 424242}"
+    scenario = base("transport.kind=rc", given)
+    assert scenario.routing == RoutingSpec(Routing.BGP, 0, 424242, s, 3 * s, BfdSpec(300 * 10**6, 3))
+    assert load.load_text(load.dump(scenario), "dumped") == scenario
+    assert scenario.warnings == ()
+    unused = (
+        base("transport.kind=rc", "routing={kind: ecmp, hold: 9s}").warnings + base("routing={kind: srv6, bfd: true}").warnings
+    )
+    assert ["routing.hold" in unused[0], "routing.bfd" in unused[1]] == [True, True]

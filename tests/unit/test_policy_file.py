@@ -120,7 +120,7 @@ def test_reading_and_planning_run_nothing_and_the_results_folder_reads_back(tmp_
     (plan, *_) = host_plans(scenario, topology, flows(scenario, topology), tmp_path)
     assert (plan["transport"]["policy"], plan["transport"]["policy_text"]) == ("below/mine.py:Mine", trap)
     made = results.create(tmp_path / "out", "own", 1)
-    results.write_scenario(made, load.dump(scenario), scenario.transport.policy_file, scenario.transport.policy_text)
+    results.write_scenario(made.path, load.dump(scenario), scenario.transport.policy_file, scenario.transport.policy_text)
     assert load.load(made.path / "scenario.yaml") == scenario
     assert not (tmp_path / "ran").exists()
     compile_policy(scenario.transport.policy, scenario.transport.policy_text)

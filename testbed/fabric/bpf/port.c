@@ -60,7 +60,7 @@ struct packet {
 
 static __always_inline int is_control(__u32 dscp)
 {
-	return dscp == DSCP_CONTROL || dscp == DSCP_TRIMMED || dscp == DSCP_TRIMMED_LASTHOP;
+	return dscp == DSCP_CONTROL || dscp == DSCP_NETWORK_CONTROL || dscp == DSCP_TRIMMED || dscp == DSCP_TRIMMED_LASTHOP;
 }
 
 static __always_inline int is_trimmable(__u32 dscp)

@@ -11,6 +11,14 @@ TIMEOUT_UNIT_NS = 1024  # timeouts are 1.024 us x 2^n
 TIMEOUT_MAX_N = 24
 LINEAR_MAX = 7
 EXPONENTIAL_FOREVER = 25
+RTO_RTTS = 4  # a timer of its own choice lasts at least so many base round trips (docs/protocol.md, "Loss")
+
+
+def first_timeout_ns(timeout_n: int | None, rtt_base_ns: int) -> int:
+    """The retransmission timer at its first value: with exponent `timeout_n`, or the least of at least `RTO_RTTS`."""
+    if timeout_n is None:
+        timeout_n = next((n for n in range(TIMEOUT_MAX_N) if TIMEOUT_UNIT_NS << n >= RTO_RTTS * rtt_base_ns), TIMEOUT_MAX_N)
+    return TIMEOUT_UNIT_NS << timeout_n
 
 
 @dataclass(frozen=True, slots=True)

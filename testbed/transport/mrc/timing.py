@@ -5,7 +5,7 @@ Published constants exist for neither the reorder window nor the probe delay (mr
 
 from __future__ import annotations
 
-from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, TIMEOUT_MAX_N, TIMEOUT_UNIT_NS, QpLimits
+from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, TIMEOUT_MAX_N, QpLimits, first_timeout_ns
 
 REORDER_DECAY_RTTS = 4  # a widened reorder window halves after so long without another spurious retransmission
 SUSPECT_DIVISOR = 4  # a path is suspected at a quarter of the reorder window
@@ -59,12 +59,7 @@ class RetransmissionTimer:
         self._limits = limits
         self._rtt_base_ns = rtt_base_ns
         self._probe_after = rtt_base_ns * 3 // 2
-        n = limits.timeout_n
-        if n is None:
-            n = 0
-            while TIMEOUT_UNIT_NS << n < 4 * rtt_base_ns and n < TIMEOUT_MAX_N:
-                n += 1
-        self._timeout = TIMEOUT_UNIT_NS << n
+        self._timeout = first_timeout_ns(limits.timeout_n, rtt_base_ns)
         self._since = 0
         self._probe_at = 0
         self._asked_at: int | None = None

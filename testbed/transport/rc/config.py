@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, LINEAR_MAX, TIMEOUT_MAX_N, TIMEOUT_UNIT_NS, PortConfig
-
-RTO_RTTS = 4  # a RoCE NIC's own default, 67 ms, is 8,000 round trips of 8 us: no run here would see one
+from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, LINEAR_MAX, TIMEOUT_MAX_N, PortConfig, first_timeout_ns
 
 
 @dataclass(frozen=True, slots=True)
 class QpLimits:
-    """`timeout_n` None: the smallest timer of 1.024 us x 2^n that is at least RTO_RTTS base round trips. `linear` timeouts at
-    that value, then `exponential` doubling ones; 25 means for ever.
+    """`timeout_n` None: the smallest timer of 1.024 us x 2^n that is at least four base round trips. `linear` timeouts at that
+    value, then `exponential` doubling ones; 25 means for ever.
     """
 
     timeout_n: int | None = None
@@ -47,10 +45,5 @@ class EndpointConfig:
 
     @property
     def timeout_ns(self) -> int:
-        """The retransmission timer."""
-        if self.limits.timeout_n is not None:
-            return TIMEOUT_UNIT_NS << self.limits.timeout_n
-        timeout = TIMEOUT_UNIT_NS
-        while timeout < RTO_RTTS * self.rtt_base_ns:
-            timeout <<= 1
-        return timeout
+        """The retransmission timer. A NIC's own default, 67 ms, is 8,000 round trips of 8 us: no run here would see one."""
+        return first_timeout_ns(self.limits.timeout_n, self.rtt_base_ns)

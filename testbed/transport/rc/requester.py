@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from testbed.transport.mrc.config import EXPONENTIAL_FOREVER
 from testbed.transport.mrc.events import Fate, LossReason, Recorder
+from testbed.transport.mrc.ports import FRAME_HEADERS
 from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.rc import wire
 from testbed.transport.rc.config import EndpointConfig
@@ -18,7 +19,6 @@ from testbed.transport.rc.dcqcn import Dcqcn
 from testbed.transport.rc.path import Path
 
 _NS = 1_000_000_000
-_OUTER_AND_ETHERNET = 14 + 40
 _SMOOTHING = 8  # of the round trip, RFC 6298
 # Pacing that fell behind, because the host woke late, may catch up by this many frames.
 _BEHIND_FRAMES = 2
@@ -177,7 +177,7 @@ class Requester:
         self.packets_sent += 1
         if again:
             self.retransmissions += 1
-        self._pace(inner + _OUTER_AND_ETHERNET + self._config.overhead_bytes, now)
+        self._pace(inner + FRAME_HEADERS + self._config.overhead_bytes, now)
         if self._rto_at is None:
             self._rto_at = sent_ns + self._timer()
         return path.destination, wire.TCLASS_DATA, buffers

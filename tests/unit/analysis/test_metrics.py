@@ -208,6 +208,21 @@ def test_flows_on_one_path_have_an_ideal_of_their_own(tmp_path: Path) -> None:
     assert metrics["ideal_mbps"] == pytest.approx(4 * 2 * port / 1e6, rel=1e-6)
 
 
+def test_a_flow_of_several_qps_may_use_the_paths_of_all_of_them(tmp_path: Path) -> None:
+    """Both QPs of flow 1 and one of flow 0 on one uplink: flow 0 has its other path to itself and leaves that one to flow 1."""
+    rc = SMALL.replace("workload:", "transport: {kind: rc, qps: 2}\nworkload:")
+    place = synthetic.write(tmp_path / "hashed", rc)
+    table = pd.read_parquet(place / "packets.parquet")
+    path_of = {0: (1, 1 << 16 | 1), 1: (1, 1), 2: (1 << 16, 1 << 16), 3: (2, 1 << 16 | 2)}
+    second = table["psn"] % 2
+    ev = [path_of[flow][qp] for flow, qp in zip(table["flow"], second, strict=True)]
+    table.assign(qp=table["qp"] + 100 * second, ev=ev, plane=np.array(ev) // 2**16).to_parquet(place / "packets.parquet")
+    seen = view(read(place))
+    assert seen.ideal_transport is not None
+    port = 4e6 * 4096 / 4262
+    assert list(seen.ideal_transport.rates[0]) == pytest.approx([port, port, port, 2 * port], rel=1e-6)
+
+
 def test_an_ideal_of_its_own_only_where_paths_are_left_out(tmp_path: Path, metrics: dict[str, float]) -> None:
     assert "ideal_transport_mbps" not in metrics
     few = SMALL.replace("workload:", "transport: {evs: 4}\nworkload:")

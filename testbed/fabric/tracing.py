@@ -1,0 +1,71 @@
+"""Which T1 the switches' hash gives a 5-tuple: a packet of it is sent over the idle fabric, and the counters say where it went.
+
+Nothing else can say: under a policy that hashes fields, `ip route get` does not predict the path that a forwarded packet takes.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from testbed.errors import KernelError
+from testbed.fabric.network import Fabric
+from testbed.model.codepoints import Dscp, traffic_class
+from testbed.model.topology import Tier, host_name, t0_name
+from testbed.model.usid import host_sid, inner_address
+
+_IPPROTO_IPV6, _UDP = 41, 17
+_INNER = struct.Struct(">IHBB16s16sHHHH")
+_PATIENCE_S = 3.0
+
+
+class Tracer:
+    """Sends from any host; use it while nothing but routing sends. Times are short: a packet takes well under a millisecond."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._sockets: dict[int, socket.socket] = {}
+        self._uplinks: dict[str, list[tuple[int, int]]] = {}  # by T0: (place in the counters, T1)
+        for place, info in enumerate(fabric.ports):
+            if info.tier is Tier.T0_T1 and info.direction == "up":
+                self._uplinks.setdefault(info.node, []).append((place, int(info.neighbour.rpartition("-")[2])))
+
+    def close(self) -> None:
+        for raw in self._sockets.values():
+            raw.close()
+
+    def tunnelled(self, source: int, target: int, plane: int, source_port: int, target_port: int) -> int:
+        """The T1 that UDP of these ports takes in `plane`, carried in IPv6 to the target's address there (two groups)."""
+        head = _INNER.pack(
+            6 << 28, 8, _UDP, 1, inner_address(source).packed, inner_address(target).packed, source_port, target_port, 8, 0
+        )
+        t0 = t0_name(plane, self._fabric.topology.group_of(source))
+        before = self._counts(t0)
+        self._socket(source).sendto(head, (str(host_sid(plane, target)), 0))
+        return self._chosen(t0, before)
+
+    def _socket(self, host: int) -> socket.socket:
+        if host not in self._sockets:
+            with self._fabric.namespaces.inside(host_name(host)):
+                raw = socket.socket(socket.AF_INET6, socket.SOCK_RAW, _IPPROTO_IPV6)
+            raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, traffic_class(Dscp.NO_TRIM))
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
+            self._sockets[host] = raw
+        return self._sockets[host]
+
+    def _counts(self, t0: str) -> dict[int, int]:
+        """Data packets accepted so far on the way to each T1; what routing sends is control."""
+        counters = self._fabric.read_ports()
+        return {t1: counters[place].packets - counters[place].control_packets for place, t1 in self._uplinks[t0]}
+
+    def _chosen(self, t0: str, before: dict[int, int]) -> int:
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            after = self._counts(t0)
+            risen = [t1 for t1, count in after.items() if count != before[t1]]
+            if len(risen) > 1:
+                raise KernelError(t0, "trace a flow", f"other traffic is under way: counters of {len(risen)} uplinks rose")
+            if risen:
+                return risen[0]
+        raise KernelError(t0, "trace a flow", f"the packet took no uplink within {_PATIENCE_S:g} s")

@@ -1,0 +1,120 @@
+"""Suites as they really run: one child per run, whose death ends no suite, and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import history
+from testbed.run import nightly
+from testbed.venv import ROOT
+from tests.unit.test_nightly import exec_start
+
+pytestmark = [pytest.mark.fabric, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+
+TINY = """\
+name: tiny
+topology: {planes: 1, t0_groups: 2, t1_per_plane: 2, hosts_per_t0: 1}
+links: {rate: 5mbit, delay: 20ms}
+workload:
+  - {kind: permutation, message: 64KiB}
+measure: {warmup: 200ms, duration: 1500ms}
+"""
+SUITE = """\
+name: three
+retries: 0
+suite:
+  - {scenario: tiny, as: killed}
+  - {scenario: tiny, as: interrupted}
+  - {scenario: tiny, as: last}
+"""
+
+
+def command(folder: Path, *more: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, str(ROOT / "run_experiment.py"), f"--suite={folder / 'three.yaml'}"]
+    argv += ["--out", str(folder / "out"), "--no-figures", *more]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(what: Callable[[], Any], limit_s: float = 60.0) -> Any:
+    end = time.monotonic() + limit_s
+    while not (found := what()):
+        assert time.monotonic() < end, "nothing came"
+        time.sleep(0.05)
+    return found
+
+
+def runner_of(folder: Path, member: str) -> int | None:
+    """The process of the run that the suite has started for `member`."""
+    for entry in Path("/proc").iterdir():
+        try:
+            argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
+        except OSError:
+            continue
+        if any(argument.startswith(f"{folder}/out".encode()) and f"-{member}/".encode() in argument for argument in argv):
+            return int(entry.name)
+    return None
+
+
+def building(folder: Path, member: str) -> bool:
+    return any("building" in log.read_text() for log in folder.glob(f"out/three/*/logs/{member}-*.log"))
+
+
+def test_a_run_that_is_killed_ends_no_suite_and_an_interrupted_suite_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "three.yaml").write_text(SUITE)
+    first = command(tmp_path)
+    wait_for(lambda: building(tmp_path, "killed"))
+    os.kill(wait_for(lambda: runner_of(tmp_path, "killed")), signal.SIGKILL)
+    wait_for(lambda: building(tmp_path, "interrupted"))
+    first.send_signal(signal.SIGTERM)
+    _, said = first.communicate(timeout=100)
+    assert first.returncode == 130, said
+    assert "killed s1: error" in said
+    again = command(tmp_path, "--resume", "--json")
+    printed, said = again.communicate(timeout=100)
+    assert "1 of 3 runs are there already" in said
+    assert again.returncode == 5, said  # the one that was killed: a broken run is a result, and is not made again
+    latest = tmp_path / "out" / "three" / "latest"
+    journal = [json.loads(line) for line in (latest / "runs.jsonl").read_text().splitlines()]
+    assert [(one["member"], one["status"] == 130) for one in journal] == [
+        ("killed", False),
+        ("interrupted", True),
+        ("interrupted", False),
+        ("last", False),
+    ]
+    words = {one["name"]: one["status"] for one in json.loads((latest / "summary.json").read_text())["members"]}
+    assert words["killed"] == "error"
+    assert {words["interrupted"], words["last"]} <= {"passed", "failed", "invalid"}  # what the machine made of them
+    assert [one["scenario"] for one in json.loads(printed)] == ["tiny", "tiny"]
+
+
+def test_the_timer_units_command_line_runs_a_suite_and_leaves_what_the_readme_says(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "night.yaml").write_text("name: night\nretries: 0\nsuite: [{scenario: tiny, repeat: 2}]\n")
+    service, _ = nightly.write_units(tmp_path / "units", str(tmp_path / "night.yaml"), tmp_path / "out", "daily")
+    done = subprocess.run(exec_start(service), cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode in {0, 4}, done.stderr  # nothing can fail but the machine
+    out = tmp_path / "out"
+    assert {file.name for file in (out / "night" / "latest").iterdir()} >= {
+        "suite.parquet",
+        "summary.md",
+        "junit.xml",
+        "regression.md",
+    }
+    rows = history.read(out / "history" / "night.parquet")
+    assert set(rows["member"]) == {"tiny"}
+    assert "goodput_mbps" in set(rows["metric"]) or done.returncode == 4
+    assert "<svg" in (out / "history" / "night.html").read_text() or done.returncode == 4
+    (log,) = (out / "logs").glob("nightly-night-*.log")
+    assert "[2/2] tiny s2 starts" in log.read_text()
+    assert done.stdout.endswith(f"; {log}\n")
