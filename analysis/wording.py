@@ -92,6 +92,9 @@ def routing(spec: RoutingSpec) -> str:
 
 def transport(scenario: Scenario, window_frames: int) -> str:
     t = scenario.transport
+    if t.kind.is_kernels:
+        what = "MPTCP of the kernel, one subflow per plane" if t.kind is TransportKind.MPTCP else "TCP of the kernel"
+        return f"{what}, filled by iperf3, congestion control {t.cc}."
     if t.kind is TransportKind.RC:
         window = f"a window of {t.window_frames} frames per QP" if t.window_frames else "no window"
         what = "RC (RoCEv2-like: one hashed path per QP, go-back-N)"
