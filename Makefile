@@ -5,7 +5,7 @@ PY := .venv/bin/python
 # The protocol's own tests, and they alone, must cover its branches (pyproject.toml says how many).
 TRANSPORT := $(wildcard tests/unit/mrc tests/unit/rc)
 
-.PHONY: help demo test lint setup notebooks bench bench-bringup test-chaos test-cycles test-histories clean
+.PHONY: help demo test lint setup notebooks bench bench-bringup test-chaos test-cycles test-histories install-nightly uninstall-nightly clean
 help: ## what can be done here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -48,6 +48,19 @@ notebooks: setup ## run the notebooks on fresh short runs (2 minutes); they are 
 	  RUN=quickstart/latest STUDY=. PYTHONPATH=../.. ../../$(PY) -m jupytext --quiet --to ipynb --execute --run-path . \
 	    --output $$name.ipynb ../../analysis/notebooks/$$name.py || exit 1; done
 	@echo "$(NOTEBOOKS)/one_run.ipynb and $(NOTEBOOKS)/many_runs.ipynb"
+
+UNITS := $(DESTDIR)/etc/systemd/system
+NIGHTLY := mrc-testbed-nightly
+SUITE ?= nightly
+AT ?= *-*-* 02:00:00
+install-nightly: setup ## a systemd timer that runs the nightly suite at 2:00 (SUITE=quick, AT='Mon..Fri 03:30'); needs root
+	@$(PY) -m testbed nightly --suite=$(SUITE) --write-units=$(UNITS) --at='$(AT)'
+	@$(if $(DESTDIR),true,systemctl daemon-reload && systemctl enable --now $(NIGHTLY).timer)
+
+uninstall-nightly: ## take the timer and its service away; results stay
+	@$(if $(DESTDIR),true,systemctl disable --now $(NIGHTLY).timer; systemctl stop $(NIGHTLY).service)
+	@rm -f $(UNITS)/$(NIGHTLY).timer $(UNITS)/$(NIGHTLY).service
+	@$(if $(DESTDIR),true,systemctl daemon-reload)
 
 clean: ## remove caches and the virtual environment
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -77,7 +77,7 @@ make_environment() {
 }
 
 stamp() { # changes with anything that a new run of this script would act on
-  find testbed/transport -name '*.py' | sort | xargs cat setup.sh requirements.txt requirements-dev.txt <("$python" --version) | sha256sum
+  find testbed/transport -name '*.py' | sort | xargs cat setup.sh requirements.txt requirements-dask.txt requirements-dev.txt <("$python" --version) | sha256sum
 }
 
 tools_present() {

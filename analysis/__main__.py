@@ -16,6 +16,8 @@ EXAMPLES = {
     "report": "python -m analysis report results/quickstart/latest",
     "compare": "python -m analysis compare results/quickstart results/incast --out comparison",
     "export": "python -m analysis export results/quickstart --out bundle --format csv",
+    "regress": "python -m analysis regress results/quick/latest --baseline results/baselines/quick.yaml",
+    "trend": "python -m analysis trend results/history/quick.parquet",
 }
 
 
@@ -52,7 +54,29 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="results folders, or folders of them")
     export.add_argument("--out", type=Path, metavar="DIR", required=True, help="where the bundle goes")
     export.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
+    _regression(commands)
     return top
+
+
+def _regression(commands: Any) -> None:
+    regress = _command(commands, "regress", "Hold a suite's run against a baseline: is any metric worse than it may be?")
+    regress.add_argument(
+        "runs", metavar="SUITE_RUN", type=Path, nargs="+", help="folder of a suite's run; several with --update-baseline"
+    )
+    regress.add_argument(
+        "--baseline", type=Path, metavar="FILE", help="results/baselines/<suite>.yaml; without it only expectations"
+    )
+    regress.add_argument(
+        "--update-baseline", action="store_true", help="write FILE from three or more runs instead; review the change"
+    )
+    regress.add_argument("--history", type=Path, metavar="FILE", help="append a row per member and metric to this Parquet file")
+    regress.add_argument("--out", type=Path, metavar="DIR", help="where junit.xml and regression.md go (default: SUITE_RUN)")
+    regress.add_argument(
+        "--json", action="store_true", help="print every check as JSON on standard output and nothing else there"
+    )
+    trend = _command(commands, "trend", "Draw a history: every metric over time, with the points where it changed.")
+    trend.add_argument("history", metavar="HISTORY", type=Path, help="the Parquet file of `regress --history`")
+    trend.add_argument("--out", type=Path, metavar="FILE", help="the page (default: beside the history, .html)")
 
 
 def _command(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
@@ -67,10 +91,14 @@ def _command(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 when it was written, whatever the runs' own status; 2 for what cannot be read or must not be used."""
+    """Exit status: 0 when it was written, whatever the runs' own status; 2 for what cannot be read or must not be used.
+
+    `regress`: 1 when something is worse or an expectation failed, 4 when runs were invalid (DESIGN 4.1's precedence).
+    """
     options = parser().parse_args(arguments)
     try:
-        return {"report": _report, "compare": _compare, "export": _export}[options.command](options)
+        commands = {"report": _report, "compare": _compare, "export": _export, "regress": _regress, "trend": _trend}
+        return commands[options.command](options)
     except TestbedError as error:
         print(error, file=sys.stderr)
         return int(error.exit_status)
@@ -119,6 +147,37 @@ def _export(options: argparse.Namespace) -> int:
 
     for path in export(options.runs, options.out, options.format):
         print(path)
+    return int(ExitStatus.PASSED)
+
+
+def _regress(options: argparse.Namespace) -> int:
+    from analysis import baseline, history, junit, suites
+    from analysis.judge import write_atomically
+    from analysis.regress import as_json, regress
+
+    if options.update_baseline:
+        if options.baseline is None:
+            raise ScenarioError([Problem("--update-baseline", 0, "", "which file?", "give it with --baseline")])
+        made = baseline.write(options.baseline, [suites.read(folder) for folder in options.runs])
+        print(f"{options.baseline}: {len(made.sessions)} sessions of {made.suite}; review it before it is used")
+        return int(ExitStatus.PASSED)
+    if len(options.runs) > 1:
+        raise ScenarioError([Problem("regress", 0, "", "one run at a time; several make a baseline", "--update-baseline")])
+    found = regress(options.runs[0], None if options.baseline is None else baseline.read(options.baseline))
+    out = options.out or options.runs[0]
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "junit.xml", junit.xml(found))
+    write_atomically(out / "regression.md", junit.markdown(found))
+    if options.history is not None:
+        history.append(options.history, found)
+    print(json.dumps(as_json(found), indent=2) if options.json else junit.markdown(found), end="\n" if options.json else "")
+    return int(found.status)
+
+
+def _trend(options: argparse.Namespace) -> int:
+    from analysis import trend
+
+    print(trend.write(options.history, options.out or options.history.with_suffix(".html")))
     return int(ExitStatus.PASSED)
 
 

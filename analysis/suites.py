@@ -49,6 +49,7 @@ class Attempt:
     error: str
     summary: Mapping[str, Any] | None
     counts: bool
+    seconds: float
 
     @property
     def usable(self) -> bool:
@@ -124,7 +125,18 @@ def read(folder: Path) -> Suite:
         tries[key] = tries.get(key, 0) + 1
         summary = _summary(folder / entry["path"]) if entry["path"] else None
         status = ExitStatus(entry["status"])
-        attempts.append(Attempt(*key, tries[key], status, entry["path"], entry["error"], summary, counts=last[key] == at))
+        attempts.append(
+            Attempt(
+                *key,
+                tries[key],
+                status,
+                entry["path"],
+                entry["error"],
+                summary,
+                counts=last[key] == at,
+                seconds=entry["seconds"],
+            )
+        )
     return Suite(folder, plan, tuple(attempts))
 
 
@@ -183,7 +195,7 @@ def lines(verdict: Verdict) -> list[str]:
         found += [f"    FAIL {text}" for text in one["failed"]]
     for one in summary["comparisons"]:
         for claim in one["expectations"]:
-            found.append(f"  {'ok  ' if claim['passed'] else 'FAIL'} {claim['text']}  (actual {_sides(claim)})")
+            found.append(f"  {'ok  ' if claim['passed'] else 'FAIL'} {claim['text']}  (actual {sides(claim)})")
     return [*found, f"  table: {Path(summary['path']) / 'suite.csv'}"]
 
 
@@ -224,18 +236,24 @@ def measured(summary: Mapping[str, Any]) -> dict[str, float]:
 def _member(suite: Suite, name: str, word: str) -> dict[str, Any]:
     values, counted = suite.values(name), suite.of(name)
     metrics = {column: float(f"{values[column].median():.6g}") for column in values.columns if values[column].notna().all()}
-    failed = [
-        f"{line['text']} (actual {_number(line['actual'])}, seed {one.seed})"
-        for one in counted
-        if one.summary is not None
-        for line in one.summary["expectations"]
-        if not line["passed"]
-    ]
-    errors = [f"seed {one.seed}: {_why(one)}" for one in counted if not one.usable]
+    failed = failed_lines(counted)
+    errors = [f"seed {one.seed}: {why(one)}" for one in counted if not one.usable]
     return {"name": name, "status": word, "runs": len(values), "metrics": metrics, "failed": failed, "errors": errors}
 
 
-def _why(one: Attempt) -> str:
+def failed_lines(attempts: Sequence[Attempt]) -> list[str]:
+    """Every expectation that failed, with what came instead and the seed."""
+    return [
+        f"{line['text']} (actual {_number(line['actual'])}, seed {one.seed})"
+        for one in attempts
+        if one.usable and one.summary is not None
+        for line in one.summary["expectations"]
+        if not line["passed"]
+    ]
+
+
+def why(one: Attempt) -> str:
+    """Why an attempt does not count."""
     if one.summary is not None and one.summary["fidelity"]["reasons"]:
         return f"{STATUS[one.status]}: {'; '.join(one.summary['fidelity']['reasons'])}"
     return f"{STATUS[one.status]}: {one.error.splitlines()[-1] if one.error else 'no summary'}"
@@ -254,7 +272,9 @@ def _compared(suite: Suite, comparison: Mapping[str, Any]) -> tuple[dict[str, An
         claim = _claim(text)
         left, right = claims.value(claim.left, lookup), claims.value(claim.right, lookup)
         holds = left is not None and right is not None and COMPARE[claim.op](left, right)
-        outcomes.append(asdict(Outcome(text, left, holds)) | {"bound": right})
+        outcomes.append(
+            asdict(Outcome(text, left, holds)) | {"bound": right, "about": [prefix + member for member in claim.members]}
+        )
         if not holds:
             ran = all(len(suite.values(prefix + member)) for member in claim.members)
             statuses.append(ExitStatus.EXPECTATION_FAILED if ran else ExitStatus.INVALID)
@@ -295,7 +315,8 @@ def _commit(suite: Suite) -> str:
     return f"{git.get('commit', 'unknown')[:12]}{' with changes' if git.get('dirty') else ''}"
 
 
-def _sides(claim: Mapping[str, Any]) -> str:
+def sides(claim: Mapping[str, Any]) -> str:
+    """What the two sides of a claim came to."""
     return f"{_number(claim['actual'])} against {_number(claim['bound'])}"
 
 

@@ -15,8 +15,8 @@ NAMED_MAX = 3  # differing keys in a name
 
 def variants(loaded: Study) -> list[str]:
     """A name for each run's variant: the scenario's, with the keys in which it differs from others of that name."""
-    flat = [_flat(yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8"))) for folder in loaded.folders]
-    return [_name(one, [other for other in flat if other["name"] == one["name"]]) for one in flat]
+    trees = [flat(yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8"))) for folder in loaded.folders]
+    return [_name(one, [other for other in trees if other["name"] == one["name"]]) for one in trees]
 
 
 def _name(one: dict[str, Any], others: Sequence[dict[str, Any]]) -> str:
@@ -37,7 +37,7 @@ def _values(one: dict[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(one.get(key)) for key in keys)
 
 
-def _flat(tree: Any, path: str = "") -> dict[str, Any]:
+def flat(tree: Any, path: str = "") -> dict[str, Any]:
     """`a.b.c` -> value, lists by position; IGNORED left out."""
     if isinstance(tree, dict):
         items = [(str(key), value) for key, value in tree.items() if path or key not in IGNORED]
@@ -47,5 +47,5 @@ def _flat(tree: Any, path: str = "") -> dict[str, Any]:
         return {path: tree}
     found: dict[str, Any] = {}
     for key, value in items:
-        found |= _flat(value, f"{path}.{key}" if path else key)
+        found |= flat(value, f"{path}.{key}" if path else key)
     return found

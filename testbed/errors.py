@@ -51,19 +51,32 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        key = f" {self.path}:" if self.path else ""
+        key = f" {_plain(self.path)}:" if self.path else ""
         hint = f" ({self.hint})" if self.hint else ""
         return f"{place}:{key} {self.message}{hint}"
 
 
+def _plain(path: str) -> str:
+    """A key path for a terminal: a key may hold anything."""
+    printable = path if path.isprintable() else path.encode("unicode_escape").decode()
+    return f"{printable[:PATH_MAX]}..." if len(printable) > PATH_MAX else printable
+
+
+PATH_MAX = 120
+PROBLEMS_MAX = 50  # nobody reads more at once, and a hostile file must not make millions
+
+
 class ScenarioError(TestbedError):
-    """The scenario or the command line is wrong. Carries every problem found, not only the first."""
+    """The scenario or the command line is wrong. Carries every problem found, up to PROBLEMS_MAX, not only the first."""
 
     exit_status = ExitStatus.BAD_INPUT
 
     def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = problems
+        self.problems = problems[:PROBLEMS_MAX]
+        lines = [str(problem) for problem in self.problems]
+        if len(problems) > PROBLEMS_MAX:
+            lines.append(f"... and more: these are the first {PROBLEMS_MAX} problems")
+        super().__init__("\n".join(lines))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.model import evs, fields, flows, framing, paths, schema, tcp, units
-from testbed.model import faults as fault_plans
+from testbed.model import evs, fault_checks, faults, fields, flows, framing, paths, schema, tcp, units
 from testbed.model import transport as transports
 from testbed.model import tree as t
 from testbed.model.fields import Problems, Values
 from testbed.model.scenario import (
     DenySpec,
-    FaultSpec,
-    LinkSelector,
     LinkSpec,
     MeasureSpec,
     RoutingSpec,
@@ -25,7 +22,7 @@ from testbed.model.scenario import (
     WorkloadKind,
     WorkloadSpec,
 )
-from testbed.model.topology import INTERFACE_NAME_MAX, Link, Topology, build, host_name, names_too_long
+from testbed.model.topology import INTERFACE_NAME_MAX, Topology, build, host_name, names_too_long
 
 
 def check(root: t.Mapping, done: Values, problems: Problems) -> None:
@@ -46,7 +43,10 @@ def check(root: t.Mapping, done: Values, problems: Problems) -> None:
     for index, spec in enumerate(done.get("workload", ())):
         if spec:
             _workload(root, index, spec, topology, done.get("measure"), problems)
-    _faults(root, done, topology, problems)
+    _flow_count(root, done.get("workload", ()), problems)
+    fault_checks.check(root, done, topology, problems)
+    if topology and not problems.found and done["transport"].kind is TransportKind.MRC:
+        _paths_left(root, done, topology, problems)
 
 
 def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
@@ -72,6 +72,9 @@ def warnings(root: t.Mapping, done: Values) -> tuple[str, ...]:
         if spec.at_ns <= measure.warmup_ns:
             path = f"faults.{index}.at"
             found.append(f"{_where(root, path)} {path}: nothing is measured before this fault, so its stall cannot be judged")
+        if spec.per_minute and not faults.times(index, spec, done["seed"], measure.duration_ns):
+            path = f"faults.{index}.poisson_per_minute"
+            found.append(f"{_where(root, path)} {path}: draws no event in this time with this seed")
     for index, job in enumerate(done["workload"]):
         if job.bystander is not None and job.bystander[0] in job.hosts:
             path = f"workload.{index}.bystander"
@@ -85,16 +88,12 @@ def _where(root: t.Mapping, path: str) -> str:
     return f"{place.file}:{place.line}:" if place.line else f"{place.file}:"
 
 
-def _add(problems: Problems, root: t.Mapping, path: str, message: str, hint: str = "") -> None:
-    problems.add(t.locate(root, path), path, message, hint)
-
-
 def _names(root: t.Mapping, topology: Topology, problems: Problems) -> None:
     long = names_too_long(topology)
     if long:
         others = f" and {len(long) - 1} more" if len(long) > 1 else ""
         message = f"interface name too long, the kernel takes {INTERFACE_NAME_MAX} characters: {long[0]}{others}"
-        _add(problems, root, "topology", message, "fewer planes, switches per plane or hosts per T0")
+        problems.at(root, "topology", message, "fewer planes, switches per plane or hosts per T0")
 
 
 def _payload(root: t.Mapping, links: LinkSpec, transport: TransportSpec, problems: Problems) -> None:
@@ -103,13 +102,13 @@ def _payload(root: t.Mapping, links: LinkSpec, transport: TransportSpec, problem
         message = f"a payload of {transport.payload} bytes makes packets of {need} bytes, links.mtu is {links.mtu}"
         hint = f"a payload of at most {most}B, or an MTU of at least {need}" if most >= 64 else f"an MTU of at least {need}"
         written = isinstance(tree := root.entries.get("transport"), t.Mapping) and "payload" in tree.entries
-        _add(problems, root, "transport.payload" if written else "links.mtu", message, hint)
+        problems.at(root, "transport.payload" if written else "links.mtu", message, hint)
 
 
 def _routing(root: t.Mapping, transport: TransportSpec, routing: RoutingSpec, problems: Problems) -> None:
     if transport.kind is TransportKind.MRC and routing.hashes:
         message = f"mrc names its path in every packet; routing {routing.kind} lets the switches choose"
-        _add(problems, root, "routing", message, "routing: srv6, or another transport.kind")
+        problems.at(root, "routing", message, "routing: srv6, or another transport.kind")
 
 
 def _kernels(root: t.Mapping, done: Values, topology: Topology | None, problems: Problems) -> None:
@@ -119,51 +118,48 @@ def _kernels(root: t.Mapping, done: Values, topology: Topology | None, problems:
         if spec is not None and spec.kind not in tcp.WORKLOADS:
             message = f"{spec.kind} posts messages that wait for each other; {kind} flows are iperf3's, which only stream"
             hint = f"with {kind}: {', '.join(tcp.WORKLOADS)}"
-            _add(problems, root, f"workload.{index}.kind", message, hint)
+            problems.at(root, f"workload.{index}.kind", message, hint)
     if kind is not TransportKind.MPTCP:
         return
     if "measure" in done and done["measure"].warmup_ns < tcp.MPTCP_WARMUP_NS:
         message = f"mptcp has not settled after {units.format_time(done['measure'].warmup_ns)}: measured, it takes up to 11 s"
-        _add(problems, root, "measure.warmup", message, f"at least {units.format_time(tcp.MPTCP_WARMUP_NS)}")
+        problems.at(root, "measure.warmup", message, f"at least {units.format_time(tcp.MPTCP_WARMUP_NS)}")
     if topology and topology.spec.planes > 1 + tcp.MAX_SUBFLOWS:
         message = f"mptcp cannot use {topology.spec.planes} planes: the kernel allows {1 + tcp.MAX_SUBFLOWS} subflows"
-        _add(problems, root, "topology.planes", message, f"at most {1 + tcp.MAX_SUBFLOWS}")
+        problems.at(root, "topology.planes", message, f"at most {1 + tcp.MAX_SUBFLOWS}")
 
 
 def _evs(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:
-    """Every plane has an EV, every name in the lists exists, and every pair that talks has a path left."""
+    """Every plane has an EV, and every name in the lists exists."""
     spec: TransportSpec = done["transport"]
-    before = len(problems.found)
     planes = topology.spec.planes
     for key, count in (("evs", spec.evs), ("active_evs", spec.active_evs)):
         if 0 < count < planes and not (spec.ev_list or spec.ev_fields):
             message = f"{count} EVs cannot cover {planes} planes equally"
-            _add(problems, root, f"transport.{key}", message, "at least one per plane")
+            problems.at(root, f"transport.{key}", message, "at least one per plane")
     for index, name in enumerate(spec.ev_list):
         if name not in topology.switches:
             message = f"there is no path {units.shown(name)}: a path is named after its T1, or its T0 inside a group"
-            _add(problems, root, f"transport.ev_list.{index}", message, fields.close(name, topology.switches))
+            problems.at(root, f"transport.ev_list.{index}", message, fields.close(name, topology.switches))
     for index, deny in enumerate(spec.denylist):
         path = f"transport.denylist.{index}"
-        if not fault_plans.matching(LinkSelector(ends=deny.ends), topology):
+        if not topology.has_link(*deny.ends):
             message = f"there is no link {units.shown(':'.join(deny.ends))}"
-            _add(problems, root, path, message, _nearest_link(deny.ends, topology.links))
+            problems.at(root, path, message, fault_checks.nearest_link(deny.ends, topology))
         if "measure" in done:
             _deny_times(root, path, deny, done["measure"], problems)
-    workload = done.get("workload", ())
-    if len(problems.found) == before and "seed" in done and workload and None not in workload:
-        _paths_left(root, done, topology, problems)
 
 
 def _deny_times(root: t.Mapping, path: str, deny: DenySpec, measure: MeasureSpec, problems: Problems) -> None:
     for key, time in (("at", deny.at_ns), ("for", deny.at_ns + (deny.for_ns or 0))):
         if time > measure.duration_ns:
             message = f"{units.format_time(time)} is after the end of the run"
-            _add(problems, root, f"{path}.{key}", message, f"the run lasts {units.format_time(measure.duration_ns)}")
+            problems.at(root, f"{path}.{key}", message, f"the run lasts {units.format_time(measure.duration_ns)}")
             return
 
 
 def _paths_left(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:
+    """Every pair that talks has a path. For a scenario that is right in all else: it takes the longest."""
     spec, seed = done["transport"], done["seed"]
     if not (spec.ev_list or spec.ev_fields or spec.denylist):
         return
@@ -173,12 +169,21 @@ def _paths_left(root: t.Mapping, done: Values, topology: Topology, problems: Pro
         if not found:
             names = ", ".join(path.name for path in paths.paths(topology, source, target)[:8])
             key, what = ("ev_fields", "is generated") if spec.ev_fields else ("ev_list", "is in the list")
-            _add(problems, root, f"transport.{key}", f"no path from {ends} {what}", f"paths of this pair: {names}")
+            problems.at(root, f"transport.{key}", f"no path from {ends} {what}", f"paths of this pair: {names}")
             return
         denied = {path for deny in spec.denylist for path in evs.crossing(deny, found, source, target)}
         if len(denied) == len(found):
             message = f"every EV from {ends} crosses a link of the list"
-            _add(problems, root, "transport.denylist", message, "at least one path must be left")
+            problems.at(root, "transport.denylist", message, "at least one path must be left")
+            return
+
+
+def _flow_count(root: t.Mapping, workload: Sequence[WorkloadSpec | None], problems: Problems) -> None:
+    total = 0
+    for index, spec in enumerate(workload):
+        total += flows.count(spec) if spec else 0
+        if total > flows.FLOWS_MAX:
+            problems.at(root, f"workload.{index}", f"{total} flows; at most {flows.FLOWS_MAX} fit on one machine")
             return
 
 
@@ -186,7 +191,7 @@ def _trim_size(root: t.Mapping, done: Values, problems: Problems) -> None:
     switch, frame = done["switch"], done["transport"].payload + framing.HEADER_BYTES
     if switch.trimming and switch.trim_size >= frame:
         message = f"trimming to {switch.trim_size} bytes cuts nothing off a full packet of {frame} bytes"
-        _add(problems, root, "switch.trim_size", message)
+        problems.at(root, "switch.trim_size", message)
 
 
 def _workload(
@@ -195,118 +200,12 @@ def _workload(
     path = f"workload.{index}"
     if measure and spec.start_ns >= measure.duration_ns:
         message = f"starts at {units.format_time(spec.start_ns)}, the run lasts {units.format_time(measure.duration_ns)}"
-        _add(problems, root, f"{path}.start", message)
+        problems.at(root, f"{path}.start", message)
     if topology and spec.kind is WorkloadKind.PERMUTATION:
         if len(spec.hosts) < 2:
-            _add(problems, root, f"{path}.hosts", f"a permutation needs at least two hosts, it has {len(spec.hosts)}")
+            problems.at(root, f"{path}.hosts", f"a permutation needs at least two hosts, it has {len(spec.hosts)}")
         elif spec.cross_group and not flows.can_permute(spec.hosts, topology.group_of):
             groups = len({topology.group_of(host) for host in spec.hosts})
             message = f"these {len(spec.hosts)} hosts in {groups} T0 group(s) cannot all send to another group"
             hint = "no group may hold more than half of them; or cross_group: false"
-            _add(problems, root, f"{path}.hosts", message, hint)
-
-
-def _faults(root: t.Mapping, done: Values, topology: Topology | None, problems: Problems) -> None:
-    measure: MeasureSpec | None = done.get("measure")
-    planned: list[fault_plans.PlannedFault] = []
-    for index, spec in enumerate(done.get("faults", ())):
-        if spec is None:
-            continue
-        if measure:
-            _fault_times(root, index, spec, measure, problems)
-        if topology and _fault_place(root, index, spec, topology, problems) and measure and "seed" in done:
-            events = fault_plans.plan(index, spec, topology, done["seed"], measure.duration_ns)
-            planned += events
-            if len(events) >= fault_plans.EVENTS_MAX:
-                path = f"faults.{index}.{'period' if spec.period_ns else 'poisson_per_minute'}"
-                _add(problems, root, path, f"makes {fault_plans.EVENTS_MAX} events or more", "a longer period or a shorter run")
-            if events and "links" in done:
-                _fault_rate(root, events[0], done["links"], problems)
-    for kill, other in fault_plans.after_a_kill(planned):
-        message = f"{other.spec.host} was killed by fault {kill.entry} at {units.format_time(kill.at_ns)}"
-        _add(problems, root, f"faults.{other.entry}", message, "a killed host stays dead")
-
-
-def _fault_rate(root: t.Mapping, fault: fault_plans.PlannedFault, links: LinkSpec, problems: Problems) -> None:
-    """A link renegotiates downwards."""
-    if fault.spec.to_bps:
-        for link in fault.links:
-            if fault.share_left(link, links) == 1.0:
-                message = f"{units.format_rate(fault.spec.to_bps)} is no less than the rate of {link.name}"
-                _add(problems, root, f"faults.{fault.entry}.to", message, "`rate` lowers a link's rate")
-                return
-
-
-def _fault_times(root: t.Mapping, index: int, spec: FaultSpec, measure: MeasureSpec, problems: Problems) -> None:
-    duration = units.format_time(measure.duration_ns)
-    if spec.at_ns >= measure.duration_ns:
-        _add(problems, root, f"faults.{index}.at", f"at {units.format_time(spec.at_ns)} the run of {duration} is over")
-    elif spec.until_ns is not None and spec.until_ns > measure.duration_ns:
-        message = f"until {units.format_time(spec.until_ns)}, after the run of {duration}"
-        _add(problems, root, f"faults.{index}.until", message, "leave `until` out to go on until the end")
-    elif spec.for_ns is not None and spec.at_ns + spec.for_ns > measure.duration_ns:
-        message = f"the fault would end at {units.format_time(spec.at_ns + spec.for_ns)}, after the run of {duration}"
-        _add(problems, root, f"faults.{index}.for", message, "leave `for` out to keep it until the end")
-
-
-def _fault_place(root: t.Mapping, index: int, spec: FaultSpec, topology: Topology, problems: Problems) -> bool:
-    """Whether the place exists; says what is wrong when not."""
-    if spec.switch:
-        return _fault_switch(root, f"faults.{index}.switch", spec.switch, topology, problems)
-    if spec.host:
-        if spec.host in topology.hosts:
-            return True
-        hint = f"the topology has h0 to h{len(topology.hosts) - 1}"
-        _add(problems, root, f"faults.{index}.host", f"there is no host {units.shown(spec.host)}", hint)
-        return False
-    if spec.plane is not None:
-        return _fault_plane(root, f"faults.{index}.plane", spec.plane, topology, problems)
-    return _fault_links(root, f"faults.{index}.link", spec.link, topology, problems)
-
-
-def _fault_plane(root: t.Mapping, path: str, plane: int, topology: Topology, problems: Problems) -> bool:
-    if plane < topology.spec.planes:
-        return True
-    _add(problems, root, path, f"there is no plane {plane}", f"planes are 0 to {topology.spec.planes - 1}")
-    return False
-
-
-def _fault_switch(root: t.Mapping, path: str, switch: str, topology: Topology, problems: Problems) -> bool:
-    if switch in topology.switches:
-        return True
-    _add(problems, root, path, f"there is no switch {units.shown(switch)}", fields.close(switch, topology.switches))
-    return False
-
-
-def _fault_links(root: t.Mapping, path: str, selector: LinkSelector, topology: Topology, problems: Problems) -> bool:
-    links = fault_plans.matching(selector, topology)
-    if selector.ends is not None:
-        if not links:
-            name = ":".join(selector.ends)
-            _add(problems, root, path, f"there is no link {units.shown(name)}", _nearest_link(selector.ends, topology.links))
-        return bool(links)
-    if selector.plane is not None and not _fault_plane(root, f"{path}.plane", selector.plane, topology, problems):
-        return False
-    if selector.switch is not None and not _fault_switch(root, f"{path}.switch", selector.switch, topology, problems):
-        return False
-    if not links:
-        _add(problems, root, path, "no link is of this tier, plane and switch at once")
-        return False
-    if selector.count is not None and selector.count > len(links):
-        _add(problems, root, f"{path}.count", f"{selector.count} links asked for, {len(links)} match")
-        return False
-    return True
-
-
-def _nearest_link(ends: tuple[str, str], links: Sequence[Link]) -> str:
-    """A hint with the nearest link name, in the order the ends were given; `a:b` and `b:a` are one link."""
-    forward = [link.name for link in links]
-    backward = [f"{link.upper.node}:{link.lower.node}" for link in links]
-    if all(any(end in (link.lower.node, link.upper.node) for link in links) for end in ends):
-        peers = sorted({link.upper.node if link.lower.node == ends[0] else link.lower.node for link in _of(ends[0], links)})
-        return f"{ends[0]} is linked to {', '.join(peers[:8])}{', ...' if len(peers) > 8 else ''}"
-    return fields.close(":".join(ends), [*forward, *backward])
-
-
-def _of(node: str, links: Sequence[Link]) -> list[Link]:
-    return [link for link in links if node in (link.lower.node, link.upper.node)]
+            problems.at(root, f"{path}.hosts", message, hint)

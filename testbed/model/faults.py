@@ -6,8 +6,9 @@ Also what is left of a link while a fault holds. Faults on one object compose an
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from testbed.model import units
 from testbed.model.scenario import FaultAction, FaultSpec, LinkSelector, LinkSpec, Scenario
@@ -22,7 +23,8 @@ OF_HOSTS = (FaultAction.PAUSE, FaultAction.KILL)
 OF_SWITCHES = (FaultAction.REBOOT, FaultAction.HANG)
 CARRIERS = (FaultAction.DOWN, FaultAction.FLAP)  # one link loses its carrier
 DEADLY = (*CARRIERS, FaultAction.BLACKHOLE, *OF_SWITCHES, *OF_HOSTS)
-EVENTS_MAX = 2000  # of one entry; more is a mistyped period, and no run has room for them
+HITS_MAX = 2**18  # links that all events take together
+EVENTS_MAX = 2000  # of all entries; more is a mistyped period, and no run has room for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,33 +74,41 @@ class PlannedFault:
         return 1.0 - self.spec.ratio
 
 
-def matching(selector: LinkSelector, topology: Topology) -> tuple[Link, ...]:
+Matcher = Callable[[LinkSelector], tuple[Link, ...]]
+
+
+def matcher(topology: Topology) -> Matcher:
     """Every link a selector matches, before `count` draws from them; empty when there is none."""
-    if selector.ends is not None:
-        ends = set(selector.ends)
-        return tuple(link for link in topology.links if {link.lower.node, link.upper.node} == ends)
-    return tuple(
-        link
-        for link in topology.links
-        if (selector.tier is None or link.tier == selector.tier)
-        and (selector.plane is None or link.plane == selector.plane)
-        and (selector.switch is None or selector.switch in (link.lower.node, link.upper.node))
-    )
+
+    @cache
+    def chosen(tier: str | None, plane: int | None, switch: str | None) -> tuple[Link, ...]:
+        return tuple(
+            link
+            for link in (topology.links if switch is None else topology.links_of.get(switch, ()))
+            if (tier is None or link.tier == tier) and (plane is None or link.plane == plane)
+        )
+
+    def matching(selector: LinkSelector) -> tuple[Link, ...]:
+        if selector.ends is None:
+            return chosen(selector.tier, selector.plane, selector.switch)
+        return (topology.link(*selector.ends),) if topology.has_link(*selector.ends) else ()
+
+    return matching
 
 
 def resolve(scenario: Scenario, topology: Topology) -> tuple[PlannedFault, ...]:
     """Every event of the scenario's faults with its links, in the order of the file. `load` has checked that each has some."""
+    matching = matcher(topology)
     every = [
         event
         for entry, spec in enumerate(scenario.faults)
-        for event in plan(entry, spec, topology, scenario.seed, scenario.measure.duration_ns)
+        for event in plan(entry, spec, matching(spec.link), scenario.seed, scenario.measure.duration_ns)
     ]
     return tuple(replace(event, index=index) for index, event in enumerate(every))
 
 
-def plan(entry: int, spec: FaultSpec, topology: Topology, seed: int, duration_ns: int) -> tuple[PlannedFault, ...]:
-    """The events of one entry, numbered from 0. ValueError when fewer links match than it draws."""
-    links = matching(spec.link, topology)
+def plan(entry: int, spec: FaultSpec, links: tuple[Link, ...], seed: int, duration_ns: int) -> tuple[PlannedFault, ...]:
+    """The events of one entry on the `links` it matches, numbered from 0. ValueError when those are fewer than it draws."""
     if spec.link.count is not None:
         rng = random.Random(f"{seed}/fault/{entry}")
         chosen = rng.sample(range(len(links)), spec.link.count)
@@ -185,13 +195,12 @@ def dead_links(planned: Iterable[PlannedFault], t_ns: int) -> frozenset[str]:
 
 def after_a_kill(planned: Iterable[PlannedFault]) -> list[tuple[PlannedFault, PlannedFault]]:
     """(kill, later event) where something happens to a host that was killed before. All else composes."""
-    mine = [fault for fault in planned if fault.spec.action in OF_HOSTS]
-    return [
-        (kill, other)
-        for kill in mine
-        for other in mine
-        if kill is not other
-        and kill.spec.action is FaultAction.KILL
-        and kill.spec.host == other.spec.host
-        and (kill.at_ns, kill.entry) <= (other.at_ns, other.entry)
-    ]
+    mine = sorted((fault for fault in planned if fault.spec.action in OF_HOSTS), key=lambda fault: (fault.at_ns, fault.entry))
+    killed: dict[str, PlannedFault] = {}
+    found = []
+    for fault in mine:
+        if fault.spec.host in killed:
+            found.append((killed[fault.spec.host], fault))
+        elif fault.spec.action is FaultAction.KILL:
+            killed[fault.spec.host] = fault
+    return found

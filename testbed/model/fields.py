@@ -11,12 +11,14 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import islice
 from typing import Any, Final
 
-from testbed.errors import Problem
+from testbed.errors import PROBLEMS_MAX, Problem
 from testbed.model import tree as t
 from testbed.model import units
 
+NAME_MAX, NAMES_MAX = 64, 1024  # a hint is worth a millisecond, not a minute
 Values = dict[str, Any]  # a section's values by key, as their readers returned them
 Reader = Callable[[t.Tree, str], Any]
 
@@ -34,14 +36,24 @@ class Reported(Exception):
     """A nested value that is broken and has been reported where it stands."""
 
 
+class Enough(Exception):
+    """More problems than are shown: reading ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """Collects what is wrong, in order of discovery."""
+    """Collects what is wrong, in order of discovery. One more than are shown, then it raises Enough."""
 
     found: list[Problem] = field(default_factory=list)
 
     def add(self, place: t.Place, path: str, message: str, hint: str = "") -> None:
         self.found.append(Problem(place.file, place.line, path, message, hint))
+        if len(self.found) > PROBLEMS_MAX:
+            raise Enough
+
+    def at(self, root: t.Mapping, path: str, message: str, hint: str = "") -> None:
+        """As `add`, at the place of what lies at `path` of a whole scenario."""
+        self.add(t.locate(root, path), path, message, hint)
 
 
 class _Required:
@@ -103,15 +115,18 @@ def join(path: str, key: str | int) -> str:
 
 
 def close(name: str, known: Iterable[str]) -> str:
-    """`did you mean X?` for the nearest known name; empty when none is near."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    """`did you mean X?` for the nearest known name; empty when none is near, or too many would have to be looked at."""
+    names = list(islice(known, NAMES_MAX + 1))
+    if len(name) > NAME_MAX or len(names) > NAMES_MAX:
+        return ""
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean {found[0]}?" if found else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """As `close`, or all known names when none is near."""
     names = list(known)
-    return close(name, names) or f"known: {', '.join(names)}"
+    return close(name, names) or f"known: {', '.join(names[:NAME_MAX])}"
 
 
 def _scalar(tree: t.Tree, expected: str, *, plain: bool = False) -> str:
@@ -222,3 +237,13 @@ def items(tree: t.Tree, path: str, read: Reader, problems: Problems) -> list[Any
         attempt(read, item, join(path, index), values, "item", problems)
         found.append(values.get("item"))
     return found
+
+
+def twice(found: Sequence[Any]) -> Any | None:
+    """The first entry that was there before; None when each is there once."""
+    seen: set[Any] = set()
+    for entry in found:
+        if entry in seen:
+            return entry
+        seen.add(entry)
+    return None

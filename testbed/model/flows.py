@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -13,6 +13,7 @@ from testbed.model.sizes import equally_likely
 from testbed.model.topology import Topology
 
 LANE_BYTES = 4  # of the numbers that a reduction adds; a test compares it with the host's
+FLOWS_MAX = 2**16  # QP pairs of one run: far more than one machine has processor time for
 SWAPS_PER_HOST = 20  # random transpositions that mix a permutation well past its start
 
 
@@ -43,6 +44,21 @@ def flows(scenario: Scenario, topology: Topology) -> tuple[Flow, ...]:
             size = message_bytes(spec, scenario.transport.qps)
             found.append(Flow(len(found), source, target, size, spec.depth, spec.start_ns, spec.stop_ns, job, index))
     return tuple(found)
+
+
+def taking_part(workload: Iterable[WorkloadSpec]) -> frozenset[int]:
+    """Every host at which a flow begins or ends."""
+    found: set[int] = set()
+    for spec in workload:
+        found.update(spec.hosts, (end for end in (spec.source, spec.target, *(spec.bystander or ())) if end is not None))
+    return frozenset(found)
+
+
+def count(spec: WorkloadSpec) -> int:
+    """How many flows one workload makes."""
+    everyone = spec.kind in (WorkloadKind.ALL_TO_ALL, WorkloadKind.POISSON) or spec.collective is WorkloadKind.ALL_TO_ALL
+    ranks = len(spec.hosts)
+    return ranks * (ranks - 1) if everyone else max(1, ranks + (spec.bystander is not None))
 
 
 def message_bytes(spec: WorkloadSpec, qps: int) -> int:

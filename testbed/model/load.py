@@ -118,8 +118,9 @@ def _resolve(tree: t.Mapping, overrides: Sequence[str], seed: int | None) -> Sce
         place = t.Place("--seed", 0)
         written = t.Scalar(place, str(seed), "int", quoted=False)
         tree = replace(tree, entries={**tree.entries, "seed": written}, keys={**tree.keys, "seed": place})
-    done = _read(tree, problems)
-    checks.check(tree, done, problems)
+    with suppress(fields.Enough):
+        done = _read(tree, problems)
+        checks.check(tree, done, problems)
     if problems.found:
         raise ScenarioError(sorted(problems.found, key=lambda problem: (problem.line == 0, problem.line)))
     return _assemble(done, checks.warnings(tree, done))

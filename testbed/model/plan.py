@@ -120,9 +120,10 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
     wimm = f"{spec.max_wimm} WRITE_WITH_IMMs"
     if spec.kind.is_kernels:
         return [_kernels_line(scenario), ("control", f"cc {spec.cc}, the kernel's own stack and timers")]
+    qps = "1 QP per flow" if spec.qps == 1 else f"{spec.qps} QPs per flow"
     if spec.kind is TransportKind.RC:
         return [
-            ("paths", f"{evs_per_pair} per pair, of which a hash of the 5-tuple takes one; {spec.qps} QP per flow"),
+            ("paths", f"{evs_per_pair} per pair, of which a hash of the 5-tuple takes one for each QP; {qps}"),
             ("control", f"cc {spec.cc}, ACK every {units.format_size(spec.sack_bytes)}"),
             ("timeout", timer),
         ]
@@ -130,7 +131,7 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
         ("EVs", f"{evs_per_pair} per pair, {active}; replacement {spec.replacement}"),
         ("policy", f"{spec.policy}, cc {spec.cc}, SACK every {units.format_size(spec.sack_bytes)}"),
         ("probes", probes),
-        ("limits", f"{mpr}{', dynamic' if spec.dynamic_mpr else ''}, {wimm} under way; {spec.qps} QP per flow"),
+        ("limits", f"{mpr}{', dynamic' if spec.dynamic_mpr else ''}, {wimm} under way; {qps}"),
         ("timeout", timer),
     ]
     return lines + [("denied", _denial(deny)) for deny in spec.denylist]

@@ -65,11 +65,11 @@ def _inside(file: str, folder: Path) -> Path:
 
 
 def _text(place: Path, file: str) -> str:
-    if not place.is_file():
-        beside = sorted(mate.name for mate in place.parent.glob("*.py")) if place.parent.is_dir() else []
-        hint = fields.close(place.name, beside) or "the path is relative to the scenario's folder"
-        raise Refused(f"there is no file {units.shown(file)}", hint)
     try:
+        if not place.is_file():
+            beside = sorted(mate.name for mate in place.parent.glob("*.py")) if place.parent.is_dir() else []
+            hint = fields.close(place.name, beside) or "the path is relative to the scenario's folder"
+            raise Refused(f"there is no file {units.shown(file)}", hint)
         with place.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:

@@ -76,6 +76,10 @@ class Given:
     repeat: int | None = None
 
 
+def no_suite(path: Path) -> Problem:
+    return Problem(str(path), 0, "", "is a scenario, it has no `suite:`", f"./run_experiment.py {path}")
+
+
 def load_suite(path: Path, root: Path, given: Given = Given()) -> Suite:  # noqa: B008 - frozen
     """The suite in `path`; member names are looked up beside the file, then below `root`/scenarios.
 

@@ -6,7 +6,8 @@ Ports are numbered in link order, as Mininet does: a T0's ports go to its hosts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from testbed.model.scenario import TopologySpec
@@ -70,20 +71,28 @@ class Topology:
     hosts: tuple[str, ...]
     switches: tuple[str, ...]
     links: tuple[Link, ...]
+    links_of: Mapping[str, tuple[Link, ...]] = field(repr=False, compare=False)  # by node
 
     def group_of(self, host: int) -> int:
         return host // self.spec.hosts_per_t0
 
     def link(self, end: str, other: str) -> Link:
         """The link between two nodes, whichever is named first. KeyError when there is none."""
-        for link in self.links:
+        for link in min(self.links_of.get(end, ()), self.links_of.get(other, ()), key=len):
             if {link.lower.node, link.upper.node} == {end, other}:
                 return link
         raise KeyError(f"{end}:{other}")
 
+    def has_link(self, end: str, other: str) -> bool:
+        try:
+            return self.link(end, other) is not None
+        except KeyError:
+            return False
+
     def ports_of(self, node: str) -> tuple[tuple[Port, Link], ...]:
         """The node's ports in number order, each with its link."""
-        ends = ((port, link) for link in self.links for port in (link.lower, link.upper) if port.node == node)
+        mine = self.links_of.get(node, ())
+        ends = ((port, link) for link in mine for port in (link.lower, link.upper) if port.node == node)
         return tuple(sorted(ends, key=lambda end: end[0].number))
 
 
@@ -112,7 +121,12 @@ def build(spec: TopologySpec) -> Topology:
         for group in range(spec.t0_groups):
             for index in range(spec.t1_per_plane):
                 connect(Tier.T0_T1, plane, t0_name(plane, group), t1_name(plane, index))
-    return Topology(spec, hosts, (*t0s, *t1s), tuple(links))
+    links_of: dict[str, list[Link]] = {node: [] for node in next_port}
+    for link in links:
+        links_of[link.lower.node].append(link)
+        links_of[link.upper.node].append(link)
+    of_node = {node: tuple(mine) for node, mine in links_of.items()}
+    return Topology(spec, hosts, (*t0s, *t1s), tuple(links), of_node)
 
 
 def names_too_long(topology: Topology) -> list[str]:

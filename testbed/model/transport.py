@@ -131,9 +131,9 @@ def _names(tree: t.Tree, path: str, problems: Problems) -> tuple[str, ...]:
     found = fields.items(tree, path, fields.text, problems)
     if None in found:
         raise fields.Reported
-    twice = [name for place, name in enumerate(found) if name in found[:place]]
-    if twice:
-        raise Refused(f"{units.shown(twice[0])} is listed twice")
+    twice = fields.twice(found)
+    if twice is not None:
+        raise Refused(f"{units.shown(twice)} is listed twice")
     if not found:
         raise Refused("an empty list of EVs leaves no path", "remove the key to have EVs chosen")
     return tuple(found)

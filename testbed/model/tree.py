@@ -7,6 +7,8 @@ second documents are refused: a scenario says what it means where it says it, an
 
 from __future__ import annotations
 
+import re
+import stat
 from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,9 +18,11 @@ import yaml
 from testbed.errors import Problem, ScenarioError
 from testbed.model import units
 
-MAX_BYTES = 2**20  # a scenario is a page; more is the wrong file
+MAX_BYTES = 2**19  # a scenario is a page; more is the wrong file
+MAX_VALUES = 50_000  # so many take the parser a second; a resolved scenario with the most faults there may be has less
 MAX_DEPTH = 16  # the schema needs four; deeper input would only exhaust the parser
 SET = "--set"
+_SURROGATE = re.compile("[\ud800-\udfff]")  # an escape can write one, and no file can hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,15 @@ def read(path: Path) -> Mapping:
     """The tree of a scenario file. ScenarioError when it cannot be read, is not YAML or is not one mapping."""
     file = str(path)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise _refusal(Place(file, 0), "cannot be read: it is no regular file")
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise _refusal(Place(file, 0), f"cannot be read: {error.strerror}") from error
     if len(raw) > MAX_BYTES:
-        raise _refusal(Place(file, 0), f"larger than {units.format_size(MAX_BYTES)}: this is no scenario file")
+        line = raw.count(b"\n") + 1
+        raise _refusal(Place(file, line), f"the file is larger than {units.format_size(MAX_BYTES)}: this is no scenario")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -81,7 +88,7 @@ def mapping(text: str, file: str) -> Mapping:
     """As `read`, from text; `file` is the name used in messages."""
     tree = _compose(text, file)
     if tree is None:
-        raise _refusal(Place(file, 0), "the file is empty", "a scenario needs at least name, topology, links and workload")
+        raise _refusal(Place(file, 1), "the file is empty", "a scenario needs at least name, topology, links and workload")
     if not isinstance(tree, Mapping):
         raise _refusal(tree.place, f"expected a mapping of scenario keys, found {describe(tree)}", "start with `name: ...`")
     return tree
@@ -147,8 +154,11 @@ def _refusal(place: Place, message: str, hint: str = "", path: str = "") -> Scen
 
 def _compose(text: str, file: str) -> Tree | None:
     try:
-        _refuse_features(text, file)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = _Loader(text, file)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         raise _refusal(Place(file, line), f"character {error.character:#04x} is not allowed in YAML") from error
@@ -168,25 +178,42 @@ def _compose(text: str, file: str) -> Tree | None:
     return tree
 
 
-def _refuse_features(text: str, file: str) -> None:
-    """Look at the event stream before a node exists: nothing refused here can cost time or memory."""
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        place = Place(file, event.start_mark.line + 1)
+class _Loader(yaml.SafeLoader):
+    """Looks at every event before a node is made of it: nothing refused here can cost time or memory."""
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self._file = file
+        self._depth = self._documents = self._values = 0
+
+    def get_event(self) -> yaml.Event:
+        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
+        mark = event.start_mark
+        assert mark is not None  # a parser's events have one
+        place = Place(self._file, mark.line + 1)
         if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
+            self._documents += 1
+            if self._documents > 1:
                 raise _refusal(place, "a second YAML document starts here", "one scenario per file")
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            self._depth -= 1
         elif isinstance(event, yaml.NodeEvent):
-            if event.anchor is not None:
-                raise _refusal(place, "YAML anchors and aliases are not supported", "write the value out")
-            if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None:
-                raise _refusal(place, f"YAML tags such as {units.shown(event.tag)} are not supported", "write the plain value")
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            if depth > MAX_DEPTH:
-                raise _refusal(place, f"nested deeper than {MAX_DEPTH} levels")
+            self._look_at(event, place)
+        return event
+
+    def _look_at(self, event: yaml.NodeEvent, place: Place) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise _refusal(place, f"more than {MAX_VALUES} values: this is no scenario")
+        if event.anchor is not None:
+            raise _refusal(place, "YAML anchors and aliases are not supported", "write the value out")
+        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None:
+            raise _refusal(place, f"YAML tags such as {units.shown(event.tag)} are not supported", "write the plain value")
+        if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+            raise _refusal(place, "half a surrogate pair is no character", "write the character itself")
+        self._depth += isinstance(event, yaml.CollectionStartEvent)
+        if self._depth > MAX_DEPTH:
+            raise _refusal(place, f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _convert(node: yaml.Node, file: str, path: str, problems: list[Problem]) -> Tree:

@@ -219,9 +219,9 @@ def _hosts(tree: t.Tree, path: str, hosts: int | None, problems: Problems) -> tu
         found = fields.items(tree, path, lambda item, here: _host(item, here, hosts), problems)
         if None in found:
             raise fields.Reported
-        twice = [index for place, index in enumerate(found) if index in found[:place]]
-        if twice:
-            raise Refused(f"h{twice[0]} is listed twice")
+        twice = fields.twice(found)
+        if twice is not None:
+            raise Refused(f"h{twice} is listed twice")
         return tuple(found)
     text = fields.text(tree, path)
     if text == "all":

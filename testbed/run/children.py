@@ -65,7 +65,7 @@ def _error(status: ExitStatus, summary: dict[str, Any] | None, log: Path) -> str
 
 
 def _die_with_us() -> None:
-    syscalls.die_with_parent(signal.SIGTERM)
+    syscalls.die_with_parent(signal.SIGKILL)  # the kernel then removes all of the run's namespaces
 
 
 def _wait(child: subprocess.Popen[bytes], limit_s: float) -> tuple[bytes, bool]:

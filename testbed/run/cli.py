@@ -79,6 +79,13 @@ def _parser() -> arguments.Parser:
         metavar="KEY=VALUES",
         help="run the scenario for every value, a,b,c or 1..8 (repeatable: every combination), with one table",
     )
+    add(
+        "--engine",
+        choices=("local", "dask"),
+        default="local",
+        help="where a suite or sweep runs: here (default), or on Dask workers",
+    )
+    add("--scheduler", metavar="ADDRESS", help="of the Dask scheduler, tcp://HOST:8786")
     add("--resume", action="store_true", help="go on with the newest suite or sweep of that name where it was interrupted")
     return parser
 

@@ -28,6 +28,8 @@ examples:
   python3 -m testbed shell quickstart             the fabric without traffic, under Mininet's CLI
   python3 -m testbed exec quickstart h0 ip -6 route
   python3 -m testbed collect results/NAME/RUN     tables and report of a run that was killed
+  python3 -m testbed nightly --suite=nightly      a suite, its regression, the history, and old results deleted
+  python3 -m testbed prune results --days 30      old results deleted
 """
 
 
@@ -68,6 +70,9 @@ def _parser() -> arguments.Parser:
     collect = add("collect", help="tables and report of a run that was killed before it could write them")
     collect.set_defaults(run=_collect)
     collect.add_argument("folder", type=Path)
+    from testbed.run import night_commands
+
+    night_commands.add_to(add)
     shell = add("shell", help="build the fabric and open Mininet's CLI in it; no traffic")
     shell.set_defaults(run=_shell)
     _scenario_arguments(shell)

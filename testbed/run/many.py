@@ -31,7 +31,7 @@ def command(options: argparse.Namespace) -> ExitStatus:
             print(f"{wanted.name}: valid, {len(wanted.members)} members", file=sys.stderr if options.json else sys.stdout)
         return ExitStatus.PASSED
     display = Display(sys.stderr, quiet=options.quiet)
-    done = suites.run(wanted, options.out, display, _engine(options), resume=options.resume)
+    done = suites.run(wanted, options.out, display, _engine(options, wanted), resume=options.resume)
     for line in done.lines:
         display.say(line)
     if options.json:
@@ -49,12 +49,21 @@ def _wanted(options: argparse.Namespace) -> suite.Suite:
         raise _refused("--suite", "a suite names its own scenarios", "leave out the scenario and --sweep")
     file = load.find(options.suite, ROOT)
     if not suite.is_suite(file):
-        raise _refused("--suite", f"{file} is a scenario, it has no `suite:`", f"./run_experiment.py {options.suite}")
+        raise ScenarioError([suite.no_suite(file)])
     return suite.load_suite(file, ROOT, suite.Given(tuple(options.set), options.seed, options.repeat))
 
 
-def _engine(options: argparse.Namespace) -> Callable[[Path], Engine]:
-    return lambda folder: Local(folder, figures=not options.no_figures)
+def _engine(options: argparse.Namespace, wanted: suite.Suite) -> Callable[[Path], Engine]:
+    figures = not options.no_figures
+    if options.engine == "local":
+        if options.scheduler:
+            raise _refused("--scheduler", "belongs to --engine dask", "")
+        return lambda folder: Local(folder, figures=figures)
+    if not options.scheduler:
+        raise _refused("--engine", "dask needs a scheduler", "--scheduler tcp://HOST:8786")
+    from testbed.run.daskengine import Dask
+
+    return lambda folder: Dask(folder, options.scheduler, wanted, figures=figures)
 
 
 def _refused(what: str, message: str, hint: str) -> ScenarioError:

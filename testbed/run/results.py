@@ -86,7 +86,7 @@ def create(out: Path, name: str, seed: int, now: datetime | None = None) -> Resu
         folder.live.mkdir(parents=True)
         folder.logs.mkdir()
         _reserve(folder.room)
-        _point_latest(folder.path)
+        point_latest(folder.path)
     except OSError as error:
         if folder is not None:
             folder.discard()
@@ -102,7 +102,7 @@ def create_batch(out: Path, name: str, now: datetime | None = None) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         path = _new_directory(parent, stamp)
-        _point_latest(path)
+        point_latest(path)
     except OSError as error:
         raise refused(parent, error) from error
     return path
@@ -197,7 +197,8 @@ def _reserve(room: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _point_latest(folder: Path) -> None:
+def point_latest(folder: Path) -> None:
+    """`latest` beside a folder leads to it, from one moment to the next."""
     link = folder.parent / f".latest-{folder.name}"
     link.symlink_to(folder.name)
     link.replace(folder.parent / "latest")

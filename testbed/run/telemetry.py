@@ -27,7 +27,7 @@ COUNTERS = (
     "corrupted",
 )
 LEVELS = ("queue_bytes_max", "queue_bytes")  # of the interval and of the moment; not cumulative
-PORT_FIELDS = [("t_ns", "<i8"), ("port", "<u2"), *((name, "<i8") for name in (*COUNTERS, *LEVELS))]
+PORT_FIELDS = [("t_ns", "<i8"), ("port", "<u4"), *((name, "<i8") for name in (*COUNTERS, *LEVELS))]
 CPU_FIELDS = [("t_ns", "<i8"), ("who", "|u1"), ("busy", "<f8"), ("steal", "<f8"), ("lag_ns_max", "<i8"), ("lag_ns_p99", "<i8")]
 CPU_WHO = ("machine", "run", "delay")
 NOT_MEASURED = float("nan")

@@ -72,16 +72,3 @@ def test_a_host_that_is_killed_on_purpose_abandons_its_messages_and_breaks_nothi
     messages = analysis.load(folder).messages
     others = messages[(messages["host"] != "h1") & (messages["peer"] != "h1")]
     assert set(others["verdict"]) == {"ok"}
-
-
-def test_a_fault_that_cannot_be_applied_breaks_the_run(tmp_path: Path) -> None:
-    settings = (
-        "--set",
-        "measure={warmup: 500ms, duration: 2s}",
-        "--set",
-        "workload=[{kind: stream, from: h0, to: h2, message: 64KiB}]",
-    )
-    fault = ("--set", "faults=[{at: 1s, host: h1, action: pause, for: 500ms}]")
-    summary, _, stderr = run(tmp_path, "reboot", *SMALL, *settings, *fault, ran=(5,))
-    assert summary["status"] == "error"
-    assert "cannot pause h1: no flow begins or ends there" in stderr

@@ -72,11 +72,12 @@ def test_a_ring_is_right_bit_for_bit_and_reaches_its_bus_bandwidth(tmp_path: Pat
     assert summary["metrics"]["step_jitter"] <= 0.2
 
 
-def test_all_to_all_is_right_bit_for_bit(tmp_path: Path) -> None:
+def test_all_to_all_is_right_bit_for_bit_and_reaches_its_bus_bandwidth(tmp_path: Path) -> None:
     summary, loaded = run(tmp_path, "kind: all_to_all, message: 256KiB")
     assert set(loaded.steps["verdict"]) == {"ok"}
     assert len(set(zip(loaded.messages["host"], loaded.messages["peer"], strict=True))) == 12
-    assert summary["metrics"]["busbw_ratio"] > 0.5
+    skip_unless_valid(summary)
+    assert summary["metrics"]["busbw_ratio"] >= 0.95
 
 
 def test_no_step_of_a_training_waits_for_a_flap_for_long(tmp_path: Path) -> None:

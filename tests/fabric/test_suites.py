@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from analysis import history
+from testbed.run import nightly
 from testbed.venv import ROOT
+from tests.unit.test_nightly import exec_start
 
 pytestmark = [pytest.mark.fabric, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -93,3 +96,25 @@ def test_a_run_that_is_killed_ends_no_suite_and_an_interrupted_suite_goes_on(tmp
     assert words["killed"] == "error"
     assert {words["interrupted"], words["last"]} <= {"passed", "failed", "invalid"}  # what the machine made of them
     assert [one["scenario"] for one in json.loads(printed)] == ["tiny", "tiny"]
+
+
+def test_the_timer_units_command_line_runs_a_suite_and_leaves_what_the_readme_says(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "night.yaml").write_text("name: night\nretries: 0\nsuite: [{scenario: tiny, repeat: 2}]\n")
+    service, _ = nightly.write_units(tmp_path / "units", str(tmp_path / "night.yaml"), tmp_path / "out", "daily")
+    done = subprocess.run(exec_start(service), cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode in {0, 4}, done.stderr  # nothing can fail but the machine
+    out = tmp_path / "out"
+    assert {file.name for file in (out / "night" / "latest").iterdir()} >= {
+        "suite.parquet",
+        "summary.md",
+        "junit.xml",
+        "regression.md",
+    }
+    rows = history.read(out / "history" / "night.parquet")
+    assert set(rows["member"]) == {"tiny"}
+    assert "goodput_mbps" in set(rows["metric"]) or done.returncode == 4
+    assert "<svg" in (out / "history" / "night.html").read_text() or done.returncode == 4
+    (log,) = (out / "logs").glob("nightly-night-*.log")
+    assert "[2/2] tiny s2 starts" in log.read_text()
+    assert done.stdout.endswith(f"; {log}\n")

@@ -37,7 +37,9 @@ ROOMS = {
     "testbed.host": Room(("testbed.transport",)),
     "testbed.iperf": Room(("testbed.host", "iperf3")),
     "testbed.fabric": Room(("testbed.model", "testbed.errors", "mininet", "pyroute2")),
-    "testbed.run": Room(("testbed.model", "testbed.errors", "testbed.venv", "testbed.fabric", "analysis", "yaml", *NUMERIC)),
+    "testbed.run": Room(
+        ("testbed.model", "testbed.errors", "testbed.venv", "testbed.fabric", "analysis", "yaml", *NUMERIC), ("distributed",)
+    ),
     "analysis": Room(("testbed.model", "testbed.errors", "testbed.venv", "yaml", "jinja2", "markupsafe", "cycler", *NUMERIC)),
 }
 

@@ -180,6 +180,11 @@ def test_warnings_name_the_place() -> None:
     assert second.startswith("--set: faults.0.at: nothing is measured before this fault")
 
 
+def test_a_rhythm_that_draws_nothing_is_said() -> None:
+    rare = "faults=[{at: 4s, link: {tier: t0-t1}, action: flap, poisson_per_minute: 0.001, for: 1s}]"
+    assert base(rare).warnings == ("--set: faults.0.poisson_per_minute: draws no event in this time with this seed",)
+
+
 def test_find_by_name_path_and_last_part(tmp_path: Path) -> None:
     for name in ("one", "paper/two", "paper/same", "other/same"):
         file = tmp_path / "scenarios" / f"{name}.yaml"

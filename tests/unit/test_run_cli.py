@@ -102,6 +102,8 @@ def test_validate_takes_a_file(tmp_path: Path) -> None:
         (["--suite=quick", "--resume"], "there is nothing to resume"),
         (["quickstart", "--resume"], "--resume goes on with a suite or a sweep"),
         (["--sweep", "links.rate=1mbit,2mbit"], "which scenario?"),
+        (["--suite=quick", "--engine", "dask"], "dask needs a scheduler"),
+        (["--suite=quick", "--scheduler", "tcp://127.0.0.1:1"], "belongs to --engine dask"),
         (["quickstart", "--sweep", "links.rate=1mbit,fast"], "links.rate: expected a rate"),
         (["quickstart", "--no-such-option"], "--no-such-option"),
     ],

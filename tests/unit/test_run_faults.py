@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from testbed.errors import ExitStatus, KernelError
 from testbed.model import faults as model_faults
 from testbed.model import load
 from testbed.model.scenario import FaultAction
@@ -148,6 +151,21 @@ def test_the_end_of_a_run_takes_faults_off_the_timeline(tmp_path: Path) -> None:
     timeline.clear(ACTION)
     log.close()
     assert timeline.next_ns() is None
+
+
+def test_a_fault_that_cannot_be_applied_is_not_logged_and_breaks_the_run(tmp_path: Path) -> None:
+    class Refusing(Kernel):
+        def apply_faults(self, *_: object) -> list[int]:
+            raise KernelError("p0t0-0", "interface #12 down", "No such device")
+
+    scenario = load.load_text(SCENARIO, "faulty.yaml")
+    kernel, timeline, log = Refusing(), Timeline(), EventLog(tmp_path / "events.jsonl")
+    Faults(kernel, kernel, log).schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    with pytest.raises(KernelError, match="No such device"):
+        timeline.fire(T0 + 3 * S)
+    log.close()
+    assert KernelError.exit_status is ExitStatus.BROKEN
+    assert (tmp_path / "events.jsonl").read_text() == ""
 
 
 def test_switches_that_hang_and_hosts_that_stop_or_die(tmp_path: Path) -> None:
