@@ -107,7 +107,7 @@ def tied_to(
     Which ones they are is a draw of the sender; `used` holds those it sent on. A flow that sent nothing may have any.
     """
     spec = scenario.transport
-    hashed = spec.kind is TransportKind.RC
+    hashed = spec.kind is not TransportKind.MRC
     chosen = hashed or spec.policy == "single_path" or spec.ev_list or spec.ev_fields or spec.denylist
     if not chosen and all(spec.evs >= len(paths(topology, flow.source, flow.target)) for flow in flows):
         return None

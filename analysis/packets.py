@@ -76,7 +76,7 @@ def packets(run: Run, topology: Topology, flows: Sequence[Flow]) -> Packets:
     pairs, path = np.unique(
         flow << 32 | ev, return_inverse=True
     )  # an EV has 32 bits; sorting rows would take ten times as long
-    used = tuple(_used(topology, flows, int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in pairs)
+    used = tuple(used_path(topology, flows, int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in pairs)
     return Packets(
         flow=flow,
         path=np.asarray(path, dtype=np.int64).reshape(-1),
@@ -93,7 +93,8 @@ def packets(run: Run, topology: Topology, flows: Sequence[Flow]) -> Packets:
     )
 
 
-def _used(topology: Topology, flows: Sequence[Flow], flow: int, ev: int) -> UsedPath:
+def used_path(topology: Topology, flows: Sequence[Flow], flow: int, ev: int) -> UsedPath:
+    """A path of flow index `flow`, by its EV."""
     source, target = flows[flow].source, flows[flow].target
     for path in paths(topology, source, target):
         if path.ev == ev:

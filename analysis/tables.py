@@ -127,12 +127,14 @@ SAMPLES = Table(
         Column("t_ns", _I, "end of the interval, ns"),
         Column("host", _T, "host that wrote the row"),
         Column("flow", _I, "flow id; its QPs count together"),
-        Column("plane", _I, "plane, from 0"),
-        Column("role", _T, "sender | receiver"),
+        Column("plane", _I, "plane, from 0; -1 where it is not known, or of a whole flow"),
+        Column("role", _T, "sender | receiver; stream: of tcp and mptcp the whole flow, in order, at its receiver"),
         Column("bytes", _I, "payload bytes sent, or newly placed, in the interval"),
         Column("window", _I, "bytes the sender may have in flight; a window that QPs share counts once", optional=True),
         Column("inflight", _I, "bytes in flight", optional=True),
         Column("rtt_us", _F, "latest smoothed RTT in microseconds, of several QPs the mean; NaN or 0 when none", optional=True),
+        Column("segments", _I, "tcp and mptcp: segments with data sent in the interval, as the kernel counts", optional=True),
+        Column("retransmissions", _I, "tcp and mptcp: segments sent again in the interval", optional=True),
     ),
 )
 PORTS = Table(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.arrays import Bools, Ints, ints
+from analysis.arrivals import Arrivals, arrivals, kernels_paths
 from analysis.confirmed import Fault, confirmed
 from analysis.coverage import Coverage, coverage
 from analysis.ideal import Ideal, ideal, tied_to
@@ -38,6 +39,7 @@ class View:
     ideal_transport: Ideal | None  # None: its path rule leaves no path out
     coverage: Coverage
     packets: Packets
+    arrivals: Arrivals
 
     @property
     def in_window(self) -> Bools:
@@ -82,6 +84,8 @@ def view(run: Run) -> View:
     happened = confirmed(run, topology, t0)
     ended = over(run, scenario)
     sent = packets(run, topology, every)
+    if scenario.transport.kind.is_kernels:
+        sent = replace(sent, paths=kernels_paths(run, topology, every))
     done = _done(run, every, end)
     tied = tied_to(scenario, topology, every, [{p.ev for p in sent.paths if p.flow == at} for at in range(len(every))])
     return View(
@@ -99,6 +103,7 @@ def view(run: Run) -> View:
         ideal_transport=ideal(scenario, topology, every, happened, t0, end, "free", ended, tied, done) if tied else None,
         coverage=coverage(run, topology.hosts),
         packets=sent,
+        arrivals=arrivals(run, sent, every),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 BENCHMARKS = {
+    "congestion": "incast, permutation and two flows on one path, under the virtual clock",
     "endpoint": "delivered packets per second of the endpoint against a bare windowed loop",
     "probes": "what the interval and the count of background probes cost and bring, under the virtual clock",
 }

@@ -46,7 +46,7 @@ def draw(view: View, target: style.Target) -> style.Drawn | None:
         NAME,
         "EV states",
         f"The state that each sender held for its EVs {which}. While a path is ASSUMED_BAD no data is sent on it, only probes, "
-        "and answered probes make it GOOD again; SKIP gives up one turn to congestion. Where a NIC port is down, here or at "
+        "and answered probes make it GOOD again; SKIP gives up turns to congestion. Where a NIC port is down, here or at "
         "the peer, its plane leaves use as a whole, and EVs keep their states; it is checked before it is used again. "
         "Dashed: faults.",
         "Heat map of EV states of single paths over time.",

@@ -54,6 +54,10 @@ DEFINITIONS: tuple[Definition, ...] = (
     _count("messages_abandoned", "messages to or from a host that a fault killed, and that never completed"),
     _count("messages_corrupt", "messages, and results of collectives, of the whole run whose content was wrong"),
     _count("bytes_lost", "payload that was sent and never placed by any transmission", "bytes"),
+    _count(
+        "flows_failed",
+        "flows of tcp and mptcp without a sound end: iperf3 failed or was ended, or it was not what its name says",
+    ),
     Definition("oneway_us_p50", "\u00b5s", "sent to placed, data packets of the window: median"),
     Definition("oneway_us_p99", "\u00b5s", "the same: 99th percentile"),
     Definition("jitter_us", "\u00b5s", "mean RFC 3550 jitter per path, first transmissions"),

@@ -8,10 +8,11 @@ one path at one time a packet counts for each. A link that only became slower sw
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import permutations
 
 import numpy as np
 
-from analysis.arrays import NS, Bools, Floats, Ints
+from analysis.arrays import NS, Bools, Floats, Ints, ints
 from analysis.confirmed import Fault
 from analysis.view import View
 
@@ -59,7 +60,9 @@ def measure(view: View) -> dict[str, float]:
 def _cost(view: View, fault: Fault) -> FaultCost:
     recovery: float | None = None
     count: int | None = None
-    if "packets" not in view.run.missing:
+    if view.run.scenario.transport.kind.is_kernels:
+        count, recovery = _from_ports(view, fault)
+    elif "packets" not in view.run.missing:
         lost = view.packets.sent_ns[swallowed(view, fault)]
         count, recovery = len(lost), _recovery_ns(view, fault, lost)
     stall = _stall_ns(view, fault)
@@ -105,6 +108,26 @@ def _recovery_ns(view: View, fault: Fault, lost_ns: Ints) -> float:
     return float(max(0, ordered[-1] - fault.start_ns))
 
 
+def _from_ports(view: View, fault: Fault) -> tuple[int | None, float | None]:
+    """(packets swallowed, ns from the fault to the last of them) as the faulty links' own ports counted them, per interval.
+
+    Where the kernel's stack sends there are no records of single packets. Everything counts, acknowledgements and routing too.
+    """
+    table = view.run.ports
+    if "ports" in view.run.missing or not fault.swallows:
+        return (None, None) if fault.swallows else (0, 0.0)
+    ends = {(a, b) for link in fault.links for a, b in permutations((link.lower.node, link.upper.node))}
+    pairs = list(zip(table["node"].astype(str), table["neighbour"].astype(str), strict=True))
+    here = np.array([pair in ends for pair in pairs], dtype=np.bool_)
+    times, swallowed_here = ints(table, "t_ns"), ints(table, "dropped_fault")
+    end = _end(view, fault)
+    hit = here & (swallowed_here > 0) & (times > fault.start_ns) & (times <= end + 2 * view.run.scenario.measure.interval_ns)
+    if not np.any(hit):
+        return 0, 0.0
+    last = min(int(np.max(times[hit])), end)
+    return int(np.sum(swallowed_here[hit])), float(last - fault.start_ns)
+
+
 def _stall_ns(view: View, fault: Fault) -> float | None:
     behind = deficit(view, fault, watched_until(view, fault))
     if behind is None:
@@ -137,17 +160,17 @@ def deficit(view: View, fault: Fault, stop_ns: int) -> Deficit | None:
         return None
     if not flows:
         return Deficit(np.array([start_ns, stop_ns], np.int64), np.zeros(2), 0.0)
-    packets = view.packets
-    mine = packets.first_arrival & np.isin(packets.flow, flows)
-    after = mine & (packets.placed_ns >= start_ns) & (packets.placed_ns < stop_ns)
-    order = np.argsort(packets.placed_ns[after], kind="stable")
-    times, sizes = packets.placed_ns[after][order], packets.size[after][order]
+    came = view.arrivals
+    mine = np.isin(came.flow, flows)
+    after = mine & (came.placed_ns >= start_ns) & (came.placed_ns < stop_ns)
+    order = np.argsort(came.placed_ns[after], kind="stable")
+    times, sizes = came.placed_ns[after][order], came.size[after][order]
     watched = np.append(times, stop_ns)
     expected = np.zeros(len(watched))
     rate = 0.0
     for flow in flows:
-        own = mine & (packets.flow == flow)
-        usual = _ratio(view, flow, packets.placed_ns[own], packets.size[own], before)
+        own = mine & (came.flow == flow)
+        usual = _ratio(view, flow, came.placed_ns[own], came.size[own], before)
         recorded = view.spans(flow, start_ns, stop_ns)
         if usual is None or int(np.sum(recorded[:, 1] - recorded[:, 0])) < stop_ns - start_ns:
             return None

@@ -30,10 +30,10 @@ class FlowRates:
 
 def flow_rates(view: View) -> FlowRates:
     """Mean rates of each flow in the window."""
-    packets, count = view.packets, len(view.flows)
-    counted = packets.first_arrival & (packets.placed_ns >= view.start_ns) & (packets.placed_ns < view.end_ns)
-    counted &= view.receivers_covered(packets.flow, packets.placed_ns)
-    placed = np.bincount(packets.flow[counted], weights=packets.size[counted], minlength=count)
+    came, count = view.arrivals, len(view.flows)
+    counted = (came.placed_ns >= view.start_ns) & (came.placed_ns < view.end_ns)
+    counted &= view.receivers_covered(came.flow, came.placed_ns)
+    placed = np.bincount(came.flow[counted], weights=came.size[counted], minlength=count)
     spans = [view.spans(flow, view.start_ns, view.end_ns) for flow in range(count)]
     seconds = np.array([float(np.sum(span[:, 1] - span[:, 0])) / NS for span in spans])
     seconds[seconds <= 0] = np.nan
@@ -48,12 +48,12 @@ def flow_rates(view: View) -> FlowRates:
 
 def binned(view: View, edges_ns: Ints) -> tuple[Floats, Floats]:
     """(placed, ideal) bytes per [bin, flow]. A bin in which a flow's receiver was not recording throughout is NaN in both."""
-    packets, count = view.packets, len(view.flows)
+    came, count = view.arrivals, len(view.flows)
     bins = len(edges_ns) - 1
-    at = np.searchsorted(edges_ns, packets.placed_ns, side="right") - 1
-    kept = packets.first_arrival & (at >= 0) & (at < bins)
-    cell = at[kept] * count + packets.flow[kept]
-    placed = np.bincount(cell, weights=packets.size[kept], minlength=bins * count).astype(np.float64).reshape(bins, count)
+    at = np.searchsorted(edges_ns, came.placed_ns, side="right") - 1
+    kept = (at >= 0) & (at < bins)
+    cell = at[kept] * count + came.flow[kept]
+    placed = np.bincount(cell, weights=came.size[kept], minlength=bins * count).astype(np.float64).reshape(bins, count)
     ideal = np.zeros((bins, count))
     for flow in range(count):
         ideal[:, flow] = np.diff(view.ideal.bytes_by(flow, edges_ns))

@@ -14,7 +14,16 @@ from testbed.model.scenario import FaultAction
 
 
 def measure(view: View) -> dict[str, float]:
-    return {**_messages(view), **_bytes_lost(view)}
+    return {**_messages(view), **_bytes_lost(view), **_kernels(view)}
+
+
+def _kernels(view: View) -> dict[str, float]:
+    """Flows that iperf3 could not bring to a sound end; those of a host that a fault killed do not count."""
+    flows = view.run.manifest.get("kernel_flows", ())
+    if not view.run.scenario.transport.kind.is_kernels or not flows:
+        return {}
+    dead = set(killed(view))
+    return {"flows_failed": float(sum(bool(one["failure"]) and not {one["host"], one["peer"]} & dead for one in flows))}
 
 
 def _messages(view: View) -> dict[str, float]:

@@ -17,6 +17,8 @@ def measure(view: View) -> dict[str, float]:
 
 
 def _sent(view: View) -> dict[str, float]:
+    if view.run.scenario.transport.kind.is_kernels:
+        return _segments(view)
     if "packets" in view.run.missing:
         return {}
     packets, counted = view.packets, view.in_window
@@ -30,6 +32,17 @@ def _sent(view: View) -> dict[str, float]:
         found["retransmit_ratio"] = float(np.sum(counted & packets.retransmission)) / sent
         found["spurious_retransmit_ratio"] = float(np.sum(counted & packets.duplicate)) / sent
     return found
+
+
+def _segments(view: View) -> dict[str, float]:
+    """TCP's segments with data, as the senders' kernels counted them per interval."""
+    table = view.run.samples
+    if "samples" in view.run.missing:
+        return {}
+    times = ints(table, "t_ns")
+    counted = (times > view.start_ns) & (times <= view.end_ns) & is_text(table, "role", "sender")
+    sent, again = (float(np.sum(ints(table, name)[counted])) for name in ("segments", "retransmissions"))
+    return {"packets_sent": sent} | ({"retransmit_ratio": again / sent} if sent else {})
 
 
 def _ports(view: View) -> dict[str, float]:

@@ -11,10 +11,11 @@ import platform
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from testbed.errors import Missing
 from testbed.fabric import bgp, limits
-from testbed.model.scenario import Routing, Scenario
+from testbed.model.scenario import Routing, Scenario, TransportKind
 from testbed.model.topology import build
 
 SETUP = "run ./setup.sh"
@@ -43,6 +44,7 @@ FRR = (
     Tool(str(bgp.DAEMONS / "zebra"), "routing (kind: bgp)", "frr"),
     Tool(str(bgp.DAEMONS / "bgpd"), "routing (kind: bgp)", "frr"),
 )
+MPTCPIZE = Tool("mptcpize", "transport.kind mptcp", "mptcpize")
 BFD = Tool(str(bgp.DAEMONS / "bfdd"), "routing.bfd", "frr")
 _CLANG = Tool("clang", PROGRAM_KEYS, "clang and libbpf-dev")
 
@@ -58,9 +60,13 @@ _CAPABILITIES = (
 def missing(scenario: Scenario | None = None, *, cli: bool = False) -> list[Missing]:
     """Everything `scenario` needs and this machine lacks; None asks for every feature. `cli`: an interactive shell too."""
     privileges = _privileges()
-    wanted = [tool for tool in TOOLS if scenario is None or cli or not tool.optional] + _of_routing(scenario)
+    wanted = (
+        [tool for tool in TOOLS if scenario is None or cli or not tool.optional]
+        + _of_routing(scenario)
+        + _of_transport(scenario)
+    )
     absent = [tool for tool in wanted if shutil.which(tool.name) is None]
-    found = privileges + [_absent(tool) for tool in absent] + _libraries()
+    found = privileges + [_absent(tool) for tool in absent] + _libraries() + _of_kernel(scenario)
     found += limits.missing(build(scenario.topology)) if scenario else []
     wants_delay = scenario is None or any(scenario.links.delay_ns)
     no_delay_tool = shutil.which(DELAY_TOOL.name) is None
@@ -70,6 +76,32 @@ def missing(scenario: Scenario | None = None, *, cli: bool = False) -> list[Miss
     from testbed.fabric import kernelprobe
 
     return found + kernelprobe.missing(wants_delay=wants_delay, delay_tool=_absent(DELAY_TOOL) if no_delay_tool else None)
+
+
+def _of_transport(scenario: Scenario | None) -> list[Tool]:
+    if scenario is None or scenario.transport.kind is TransportKind.MPTCP:
+        return [MPTCPIZE]
+    return []
+
+
+def _of_kernel(scenario: Scenario | None) -> list[Missing]:
+    """What the hosts' own TCP needs of this kernel and of libiperf."""
+    kind = None if scenario is None else scenario.transport.kind
+    found = []
+    if kind is None or kind.is_kernels:
+        try:
+            ctypes.CDLL("libiperf.so.0")
+        except OSError:
+            found.append(Missing("libiperf.so.0", "transport.kind tcp and mptcp", f"{SETUP}, or apt-get install iperf3"))
+        there = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+        wanted = "cubic" if scenario is None else scenario.transport.cc
+        if wanted not in there:
+            found.append(Missing(f"congestion control {wanted}", "transport.cc", f"this kernel has {', '.join(there)}"))
+    if kind in (None, TransportKind.MPTCP) and not Path("/proc/sys/net/mptcp/enabled").exists():
+        found.append(
+            Missing("MPTCP in this kernel", "transport.kind mptcp", "a kernel with CONFIG_MPTCP and CONFIG_MPTCP_IPV6")
+        )
+    return found
 
 
 def _of_routing(scenario: Scenario | None) -> list[Tool]:
@@ -85,7 +117,10 @@ def report() -> str:
     lacking = missing(None)
     lines = [
         f"kernel {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores",
-        *(f"tool {tool.name}: {shutil.which(tool.name) or 'not found'}" for tool in (*TOOLS, *FRR, BFD, DELAY_TOOL, _CLANG)),
+        *(
+            f"tool {tool.name}: {shutil.which(tool.name) or 'not found'}"
+            for tool in (*TOOLS, *FRR, BFD, MPTCPIZE, DELAY_TOOL, _CLANG)
+        ),
         *notes(),
     ]
     if lacking:

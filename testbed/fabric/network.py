@@ -15,7 +15,7 @@ from typing import IO, Any
 from mininet.net import Mininet
 
 from testbed.errors import KernelError
-from testbed.fabric import batch, hashing, limits, links, linkstate, plan, queues, static
+from testbed.fabric import batch, hashing, kernelstack, limits, links, linkstate, plan, queues, static
 from testbed.fabric.bgp import Bgp
 from testbed.fabric.bpf import build
 from testbed.fabric.bpf.loader import PortProgram
@@ -28,6 +28,7 @@ from testbed.fabric.ports import PortCounters, PortInfo, Ports, port_infos
 from testbed.fabric.sandbox import BPFFS
 from testbed.fabric.topo import MultiPlaneTopo
 from testbed.model.scenario import FaultAction, LinkSpec, Routing, RoutingSpec, SwitchSpec
+from testbed.model.tcp import StackSpec
 from testbed.model.topology import INTERFACE_NAME_MAX, Link, Tier, Topology, names_too_long
 
 SRV6 = RoutingSpec()
@@ -38,8 +39,9 @@ class Fabric:
     """Namespaces, links, routes, queues, port program and delay of one topology; spawns processes; applies faults.
 
     `runtime_dir` must exist; it takes the compiled port program where the source folder is read-only. `logs` takes what routing
-    daemons say, `runtime_dir` where none is given. Call everything from one thread: entering a namespace moves the calling
-    thread. Raises KernelError when an interface name would not fit.
+    daemons say, `runtime_dir` where none is given. `stack`: what the hosts' own TCP is to be, None where it carries nothing.
+    Call everything from one thread: entering a namespace moves the calling thread. Raises KernelError when an interface name
+    would not fit.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Fabric:
         runtime_dir: Path,
         routing: RoutingSpec = SRV6,
         logs: Path | None = None,
+        stack: StackSpec | None = None,
     ) -> None:
         too_long = names_too_long(topology)
         if too_long:
@@ -59,7 +62,8 @@ class Fabric:
         self.links = links
         self.switch = switch
         self.routing = routing
-        self.plans = plan.build(topology, routing.kind)
+        self.stack = stack
+        self.plans = plan.build(topology, routing.kind, () if stack is None else stack.tunnels)
         self.ports: tuple[PortInfo, ...] = port_infos(topology, links)
         self.net: Any = None  # the Mininet object while the fabric is up
         self._runtime_dir = runtime_dir
@@ -139,6 +143,8 @@ class Fabric:
             static.install_plan(link, node)
             static.check(link, node)
             queues.check(node, self.links, link)
+        if node.is_host and self.stack is not None:
+            kernelstack.install(self.namespaces, node.node, self.stack)
 
     def _mininet(self) -> Mininet:
         # Mininet's own start-up would raise kernel limits of the whole machine (fixLimits); nothing outside is ours to change.

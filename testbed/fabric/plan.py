@@ -5,13 +5,14 @@ The same objects are what `srv6.read` returns, so a read-back is a comparison of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network
 
-from testbed.model import hashed, usid
+from testbed.model import hashed, tcp, usid
 from testbed.model.scenario import Routing
+from testbed.model.tcp import Tunnel
 from testbed.model.topology import Link, Port, Tier, Topology
 
 LOOPBACK = 1
@@ -26,6 +27,8 @@ class RouteKind(StrEnum):
     BLACKHOLE = "blackhole"
     UN = "seg6local End flavors next-csid"
     EQUAL = "equal-cost"
+    WRAP = "encap seg6 mode encap.red"
+    UNWRAP = "seg6local End.DT6 table local"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,6 +52,8 @@ class Route:
     gateway: IPv6Address | None = None
     flavor: Flavor | None = None
     hops: tuple[tuple[int, IPv6Address], ...] = ()
+    segment: IPv6Address | None = None  # of a route that wraps: the outer destination
+    metric: int = 1024  # the kernel's default
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -59,10 +64,13 @@ class Route:
         parts = [str(self.prefix), str(self.kind)]
         if self.flavor is not None:
             parts.append(f"lblen {self.flavor.block_bits} nflen {self.flavor.node_function_bits}")
+        if self.segment is not None:
+            parts.append(f"segs {self.segment}")
         if self.gateway is not None:
             parts.append(f"via {self.gateway}")
         if self.device:
             parts.append(f"dev #{self.device}")
+        parts += [f"metric {self.metric}"] if self.metric != 1024 else []
         parts += [f"nexthop via {gateway} dev #{device}" for device, gateway in self.hops]
         return " ".join(parts)
 
@@ -146,8 +154,8 @@ def next_hop(ifindex: int) -> IPv6Address:
     return IPv6Address((0xFE80 << 112) | ifindex)
 
 
-def build(topology: Topology, routing: Routing = Routing.SRV6) -> dict[str, NodePlan]:
-    """Every node's plan, hosts first."""
+def build(topology: Topology, routing: Routing = Routing.SRV6, tunnels: Sequence[Tunnel] = ()) -> dict[str, NodePlan]:
+    """Every node's plan, hosts first. With `tunnels`, over SRv6, hosts wrap and unwrap what their kernels send."""
     ports: dict[str, list[tuple[Port, Link]]] = {name: [] for name in (*topology.hosts, *topology.switches)}
     for link in topology.links:
         ports[link.lower.node].append((link.lower, link))
@@ -160,7 +168,14 @@ def build(topology: Topology, routing: Routing = Routing.SRV6) -> dict[str, Node
         peers = _peers(host, ports[host])
         addresses = {Address(sid, peers[port][0].ifindex) for port, sid in host_table.sids}
         addresses.add(Address(host_table.inner, LOOPBACK))
-        plans[host] = NodePlan(host, True, tuple(ports[host]), tables[host], _neighbours(peers), frozenset(addresses))
+        routes = tables[host]
+        if tunnels:
+            index = topology.hosts.index(host)
+            addresses = {Address(host_table.inner, LOOPBACK)} | {
+                Address(tcp.plane_address(link.plane, index), port.ifindex) for port, link in ports[host]
+            }
+            routes |= _tunnelled(index, ports[host], [tunnel for tunnel in tunnels if tunnel.host == index])
+        plans[host] = NodePlan(host, True, tuple(ports[host]), routes, _neighbours(peers), frozenset(addresses))
     for switch in topology.switches:
         neighbours = _neighbours(_peers(switch, ports[switch]))
         own = _link_locals(ports[switch]) if routing is Routing.BGP else frozenset()
@@ -184,6 +199,19 @@ def _srv6(topology: Topology, ports: Ports) -> dict[str, frozenset[Route]]:
         routes.add(Route(table.blackhole, RouteKind.BLACKHOLE, 0))
         found[switch] = frozenset(routes)
     return found
+
+
+def _tunnelled(host: int, ends: list[tuple[Port, Link]], mine: Sequence[Tunnel]) -> frozenset[Route]:
+    """A host's SID in each plane unwraps what comes; each tunnel wraps what goes to its target. All die with their ports."""
+    device = {link.plane: port.ifindex for port, link in ends}
+    found = {Route(IPv6Network(usid.host_sid(plane, host)), RouteKind.UNWRAP, port) for plane, port in device.items()}
+    for tunnel in mine:
+        found.add(
+            Route(
+                IPv6Network(tunnel.target), RouteKind.WRAP, device[tunnel.plane], segment=tunnel.segment, metric=tunnel.metric
+            )
+        )
+    return frozenset(found)
 
 
 def _link_locals(ends: list[tuple[Port, Link]]) -> frozenset[Address]:

@@ -28,7 +28,10 @@ _MAIN_TABLE = 254
 _PROTO_KERNEL, _PROTO_STATIC = 2, 4
 _RTN_UNICAST, _RTN_BLACKHOLE = 1, 6
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE, _RTA_ENCAP_TYPE, _RTA_ENCAP = 1, 4, 5, 15, 21, 22
-_ENCAP_SEG6_LOCAL = 7
+_ENCAP_SEG6, _ENCAP_SEG6_LOCAL = 5, 7
+_IPTUNNEL = struct.Struct("=iBBBBBBH16s")
+_IPTUNNEL_SRH, _ENCAP_RED, _SRH_TYPE = 1, 3, 4
+_ACTION_END_DT6, _SEG6_LOCAL_TABLE, _LOCAL_TABLE = 7, 3, 255
 _SEG6_LOCAL_ACTION, _SEG6_LOCAL_FLAVORS = 1, 11
 _ACTION_END = 1
 _FLV_OPERATION, _FLV_BLOCK_BITS, _FLV_NODE_FUNCTION_BITS = 1, 2, 3
@@ -36,7 +39,7 @@ _NEXT_CSID = 1 << 4
 _NUD_PERMANENT = 0x80
 _IFA_F_NODAD, _IFA_F_TENTATIVE, _IFA_F_DADFAILED = 0x02, 0x40, 0x08
 _RTNH_DEAD, _RTNH_LINKDOWN = 1, 16
-_RTA_MULTIPATH = 9
+_RTA_PRIORITY, _RTA_MULTIPATH = 6, 9
 _NEXT_HOP = struct.Struct("=HBBi")  # struct rtnexthop
 _DAEMONS = frozenset((11, 186))  # zebra's own routes and bgpd's (linux/rtnetlink.h): theirs to keep, not the plan's
 
@@ -61,9 +64,16 @@ class _Seg6Local(rtmsg.seg6local_encap_info):  # type: ignore[misc]
         )
 
 
+class _Seg6(nla):  # type: ignore[misc]
+    """pyroute2 turns `encap.red` into `encap`: here the kernel's struct goes in as it is (linux/seg6_iptunnel.h)."""
+
+    __slots__ = ()
+    nla_map = (("SEG6_IPTUNNEL_UNSPEC", "none"), ("SEG6_IPTUNNEL_SRH", "cdata"))
+
+
 class _Route(rtmsg):  # type: ignore[misc]
     __slots__ = ()
-    encaps: ClassVar[dict[int, Any]] = {**rtmsg.encaps, _ENCAP_SEG6_LOCAL: _Seg6Local}
+    encaps: ClassVar[dict[int, Any]] = {**rtmsg.encaps, _ENCAP_SEG6: _Seg6, _ENCAP_SEG6_LOCAL: _Seg6Local}
 
 
 def _encode(message: Any, kind: int, flags: int) -> bytes:
@@ -85,8 +95,17 @@ def route_message(route: Route, *, delete: bool = False) -> tuple[str, bytes]:
         attrs.append(("RTA_OIF", route.device))
     if route.gateway is not None:
         attrs.append(("RTA_GATEWAY", str(route.gateway)))
+    if route.kind is RouteKind.WRAP:
+        attrs.append(("RTA_PRIORITY", route.metric))
     if route.kind is RouteKind.EQUAL:
         attrs.append(("RTA_MULTIPATH", [_hop(*hop) for hop in route.hops]))
+    if route.kind is RouteKind.WRAP and route.segment is not None:
+        # struct seg6_iptunnel_encap: mode, then an SRH of one segment, which this mode leaves out of the packet
+        srh = _IPTUNNEL.pack(_ENCAP_RED, 0, 2, _SRH_TYPE, 0, 0, 0, 0, route.segment.packed)
+        attrs += [("RTA_ENCAP_TYPE", _ENCAP_SEG6), ("RTA_ENCAP", {"attrs": [("SEG6_IPTUNNEL_SRH", srh)]})]
+    if route.kind is RouteKind.UNWRAP:
+        local = [("SEG6_LOCAL_ACTION", {"value": "End.DT6"}), ("SEG6_LOCAL_TABLE", {"value": _LOCAL_TABLE})]
+        attrs += [("RTA_ENCAP_TYPE", _ENCAP_SEG6_LOCAL), ("RTA_ENCAP", {"attrs": local})]
     if route.kind is RouteKind.UN:
         if route.flavor is None:
             raise ValueError(f"{route}: a uN without its flavor would be a plain End")
@@ -161,7 +180,23 @@ def _route(kind: int, length: int, values: dict[int, memoryview]) -> Route:
     gateway = IPv6Address(bytes(values[_RTA_GATEWAY])) if _RTA_GATEWAY in values else None
     if _RTA_ENCAP not in values:
         return Route(prefix, RouteKind.UNICAST, device, gateway)
+    if struct.unpack_from("=H", values[_RTA_ENCAP_TYPE])[0] == _ENCAP_SEG6:
+        metric = struct.unpack("=I", values[_RTA_PRIORITY])[0]
+        return Route(prefix, RouteKind.WRAP, device, gateway, segment=_segment(values), metric=metric)
+    local = attributes(values[_RTA_ENCAP])
+    if struct.unpack("=I", local[_SEG6_LOCAL_ACTION])[0] == _ACTION_END_DT6:
+        table = struct.unpack("=I", local[_SEG6_LOCAL_TABLE])[0]
+        return Route(prefix, RouteKind.UNWRAP if table == _LOCAL_TABLE else RouteKind.UNICAST, device, gateway)
     return Route(prefix, RouteKind.UN, device, gateway, _flavor(values))
+
+
+def _segment(values: dict[int, memoryview]) -> IPv6Address | None:
+    """The one segment of an `encap.red`; None for any other mode or number of segments."""
+    data = bytes(attributes(values[_RTA_ENCAP])[_IPTUNNEL_SRH])
+    if len(data) != _IPTUNNEL.size:
+        return None
+    mode, *_, segment = _IPTUNNEL.unpack(data)
+    return IPv6Address(segment) if mode == _ENCAP_RED else None
 
 
 def _hops(values: dict[int, memoryview]) -> list[tuple[int, IPv6Address, int]]:

@@ -5,6 +5,8 @@ Nothing else can say: under a policy that hashes fields, `ip route get` does not
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import struct
 import time
@@ -12,6 +14,7 @@ import time
 from testbed.errors import KernelError
 from testbed.fabric.network import Fabric
 from testbed.model.codepoints import Dscp, traffic_class
+from testbed.model.paths import ev_of
 from testbed.model.topology import Tier, host_name, t0_name
 from testbed.model.usid import host_sid, inner_address
 
@@ -45,6 +48,32 @@ class Tracer:
         self._socket(source).sendto(head, (str(host_sid(plane, target)), 0))
         return self._chosen(t0, before)
 
+    def tcp(self, source: int, target: int, ends: tuple[tuple[str, int], tuple[str, int]]) -> int:
+        """The EV of a TCP connection between `ends`, (address, port) each: one that nobody accepts takes its way first."""
+        group = self._fabric.topology.group_of(source)
+        before = self._fabric.read_ports()
+        with self._fabric.namespaces.inside(host_name(source)):
+            probe = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        with probe:
+            probe.settimeout(_PATIENCE_S)
+            probe.bind(ends[0])
+            answer = probe.connect_ex(ends[1])
+        if answer != errno.ECONNREFUSED:
+            raise KernelError(host_name(source), f"trace TCP to {ends[1][0]} port {ends[1][1]}", os.strerror(answer))
+        after = self._fabric.read_ports()
+        crossed = [
+            info
+            for info, old, new in zip(self._fabric.ports, before, after, strict=True)
+            if info.direction == "up" and new.packets - new.control_packets > old.packets - old.control_packets
+        ]
+        planes = {info.plane for info in crossed if info.node == host_name(source)}
+        uplinks = {int(info.neighbour.rpartition("-")[2]) for info in crossed if info.node in _t0s(planes, group)}
+        local = group == self._fabric.topology.group_of(target)
+        if len(planes) != 1 or len(uplinks) != (0 if local else 1):
+            message = f"its packet was seen on planes {sorted(planes)} and T1s {sorted(uplinks)}"
+            raise KernelError(host_name(source), f"trace TCP to {ends[1][0]} port {ends[1][1]}", message)
+        return ev_of(planes.pop(), 0 if local else uplinks.pop())
+
     def _socket(self, host: int) -> socket.socket:
         if host not in self._sockets:
             with self._fabric.namespaces.inside(host_name(host)):
@@ -69,3 +98,7 @@ class Tracer:
             if risen:
                 return risen[0]
         raise KernelError(t0, "trace a flow", f"the packet took no uplink within {_PATIENCE_S:g} s")
+
+
+def _t0s(planes: set[int], group: int) -> set[str]:
+    return {t0_name(plane, group) for plane in planes}

@@ -103,6 +103,18 @@ TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("inflight", "<u4"),
         ("rtt_ns", "<u4"),
     ),
+    "connections": (
+        ("t_ns", "<i8"),
+        ("flow", "<u4"),
+        ("plane", "u1"),
+        ("role", "u1"),
+        ("bytes", "<u4"),
+        ("window", "<u4"),
+        ("inflight", "<u4"),
+        ("rtt_ns", "<u4"),
+        ("segments", "<u4"),
+        ("retransmissions", "<u4"),
+    ),
     "loop": (
         ("t_ns", "<i8"),
         ("lag_ns_max", "<u4"),

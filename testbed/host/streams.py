@@ -21,7 +21,7 @@ class Stream:
     @property
     def deadline(self) -> int | None:
         """The first post; afterwards completions move it."""
-        return self._start if not self._sender.began and not self._stopped else None
+        return None if self._sender.began or self._sender.failed or self._stopped else self._start
 
     @property
     def drained(self) -> bool:

@@ -134,6 +134,7 @@ class Workloads:
         sender = self.senders.get(qp)
         if sender is not None:
             sender.fail()
+            self._update()
 
     def counters(self) -> dict[str, int]:
         """Messages by outcome and QPs in error."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.model import evs, fault_checks, faults, fields, flows, framing, paths, schema, units
+from testbed.model import evs, fault_checks, faults, fields, flows, framing, paths, schema, tcp, units
 from testbed.model import transport as transports
 from testbed.model import tree as t
 from testbed.model.fields import Problems, Values
@@ -36,6 +36,8 @@ def check(root: t.Mapping, done: Values, problems: Problems) -> None:
         _evs(root, done, topology, problems)
     if "transport" in done and "routing" in done:
         _routing(root, done["transport"], done["routing"], problems)
+    if "transport" in done and done["transport"].kind.is_kernels:
+        _kernels(root, done, topology, problems)
     if "switch" in done and "transport" in done:
         _trim_size(root, done, problems)
     for index, spec in enumerate(done.get("workload", ())):
@@ -107,6 +109,24 @@ def _routing(root: t.Mapping, transport: TransportSpec, routing: RoutingSpec, pr
     if transport.kind is TransportKind.MRC and routing.hashes:
         message = f"mrc names its path in every packet; routing {routing.kind} lets the switches choose"
         problems.at(root, "routing", message, "routing: srv6, or another transport.kind")
+
+
+def _kernels(root: t.Mapping, done: Values, topology: Topology | None, problems: Problems) -> None:
+    """What iperf3's flows, and MPTCP, ask of the other sections."""
+    kind = done["transport"].kind
+    for index, spec in enumerate(done.get("workload", ())):
+        if spec is not None and spec.kind not in tcp.WORKLOADS:
+            message = f"{spec.kind} posts messages that wait for each other; {kind} flows are iperf3's, which only stream"
+            hint = f"with {kind}: {', '.join(tcp.WORKLOADS)}"
+            problems.at(root, f"workload.{index}.kind", message, hint)
+    if kind is not TransportKind.MPTCP:
+        return
+    if "measure" in done and done["measure"].warmup_ns < tcp.MPTCP_WARMUP_NS:
+        message = f"mptcp has not settled after {units.format_time(done['measure'].warmup_ns)}: measured, it takes up to 11 s"
+        problems.at(root, "measure.warmup", message, f"at least {units.format_time(tcp.MPTCP_WARMUP_NS)}")
+    if topology and topology.spec.planes > 1 + tcp.MAX_SUBFLOWS:
+        message = f"mptcp cannot use {topology.spec.planes} planes: the kernel allows {1 + tcp.MAX_SUBFLOWS} subflows"
+        problems.at(root, "topology.planes", message, f"at most {1 + tcp.MAX_SUBFLOWS}")
 
 
 def _evs(root: t.Mapping, done: Values, topology: Topology, problems: Problems) -> None:

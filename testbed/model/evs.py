@@ -25,7 +25,7 @@ def given(transport: TransportSpec, seed: int, topology: Topology, source: int, 
     adding a flow changes no other.
     """
     known = paths(topology, source, target)
-    if transport.kind is TransportKind.RC:  # equal-cost paths, of which a hash takes one
+    if transport.kind is not TransportKind.MRC:  # equal-cost paths, of which a hash or a draw takes one
         return known
     if transport.ev_list:
         by_name = {path.name: path for path in known}

@@ -99,7 +99,7 @@ def ideal_rates(
 
 def _pace(scenario: Scenario, spec: WorkloadSpec, flow_rate_bps: float) -> float | None:
     """The mean rate of each flow of a job in lock step; None for another job's."""
-    if spec.kind not in LOCKSTEP:
+    if spec.kind not in LOCKSTEP or scenario.transport.kind.is_kernels:  # iperf3's flows stream, whatever the pattern
         return None
     step_ns = spec.compute_ns + collective_ns(spec, flow_rate_bps, scenario.links)
     qps = scenario.transport.qps

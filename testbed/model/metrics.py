@@ -57,6 +57,7 @@ METRICS: tuple[str, ...] = (
     "messages_abandoned",
     "messages_corrupt",
     "bytes_lost",
+    "flows_failed",
     # the run itself
     "bringup_s",
     "teardown_s",

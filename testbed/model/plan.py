@@ -118,6 +118,8 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
     timer = f"{timeout_ns(n) / 1e6:g} ms (n = {n}), {spec.timeout_linear} times, then doubling {doubling}"
     mpr = f"{spec.mpr * MPR_UNIT} PSNs" + ("" if spec.mpr == spec.mpr_dest else f" ({spec.mpr_dest * MPR_UNIT} accepted)")
     wimm = f"{spec.max_wimm} WRITE_WITH_IMMs"
+    if spec.kind.is_kernels:
+        return [_kernels_line(scenario), ("control", f"cc {spec.cc}, the kernel's own stack and timers")]
     qps = "1 QP per flow" if spec.qps == 1 else f"{spec.qps} QPs per flow"
     if spec.kind is TransportKind.RC:
         return [
@@ -135,6 +137,14 @@ def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, 
     return lines + [("denied", _denial(deny)) for deny in spec.denylist]
 
 
+def _kernels_line(scenario: Scenario) -> tuple[str, str]:
+    mptcp = scenario.transport.kind is TransportKind.MPTCP
+    what = "one subflow per plane" if mptcp else "one connection per flow"
+    if not scenario.routing.hashes:
+        return "paths", f"{what}, over a path drawn for its pair of hosts (encap.red)"
+    return "paths", f"{what}; {'its T1' if mptcp else 'plane and T1'} by a hash (policy {scenario.routing.hash_policy})"
+
+
 def _ev_sets(scenario: Scenario, topology: Topology) -> Iterator[tuple[Path, ...]]:
     spec, seed = scenario.transport, scenario.seed
     for source, target in evs.pairs(scenario.workload, seed, topology):
@@ -148,8 +158,8 @@ def _denial(deny: DenySpec) -> str:
 
 def _window(scenario: Scenario, prediction: Prediction) -> str:
     """What bounds a sender; rc only by its rate, unless told otherwise."""
-    if scenario.transport.kind is TransportKind.RC and not scenario.transport.window_frames:
-        return "no window"
+    if scenario.transport.kind is not TransportKind.MRC and not scenario.transport.window_frames:
+        return "no window of ours"
     return f"window {prediction.window_frames}"
 
 

@@ -12,6 +12,13 @@ from enum import StrEnum
 class TransportKind(StrEnum):
     MRC = "mrc"
     RC = "rc"
+    TCP = "tcp"
+    MPTCP = "mptcp"
+
+    @property
+    def is_kernels(self) -> bool:
+        """Whether the kernel's own stack carries the flows, and iperf3 fills them."""
+        return self in (TransportKind.TCP, TransportKind.MPTCP)
 
 
 class Routing(StrEnum):
@@ -145,7 +152,7 @@ class TransportSpec:
     policy: str  # mrc | oblivious | single_path | reps | FILE.py:Class
     policy_text: str  # what is in that file
     replacement: str  # same_plane | any
-    cc: str  # mrc: nscc | fixed | none; rc: dcqcn | none
+    cc: str  # mrc: nscc | fixed | none; rc: dcqcn | none; tcp, mptcp: cubic | bbr
     backpressure: bool  # the responder asks for smaller windows after trims at its last hop
     window_frames: int  # 0: chosen from the BDP; rc: none
     sack_bytes: int

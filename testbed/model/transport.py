@@ -24,13 +24,19 @@ DEFAULT_PAYLOAD = 4096  # the OCP example's largest and default MTU (mrc-facts 3
 POLICIES = ("mrc", "oblivious", "single_path", "reps")
 
 # Congestion control by kind, the default first.
-CONTROLS = {TransportKind.MRC: ("nscc", "fixed", "none"), TransportKind.RC: ("dcqcn", "none")}
-CONTROLS_LATER = ("cubic", "bbr")
+CONTROLS = {
+    TransportKind.MRC: ("nscc", "fixed", "none"),
+    TransportKind.RC: ("dcqcn", "none"),
+    TransportKind.TCP: ("cubic", "bbr"),
+    TransportKind.MPTCP: ("cubic", "bbr"),
+}
 # What a kind does not use.
 NOT_RC = (
     *("evs", "active_evs", "ev_list", "ev_fields", "denylist", "policy", "replacement", "probes", "reshuffle"),
     *("mpr", "mpr_dest", "dynamic_mpr", "max_wimm", "max_wimm_dest", "backpressure"),
 )
+
+NOT_KERNELS = (*NOT_RC, "qps", "window", "sack_bytes", "timeout", "timeout_linear", "timeout_exponential")
 
 # Ranges and units of the published API (mrc-facts 3.1, 3.2, 3.4); the transport's QpLimits has the same.
 MPR_UNIT = 128  # PSNs
@@ -160,7 +166,7 @@ def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
     wimm = fields.integer(1, WIMM_MAX)
     mpr = fields.integer(1, MPR_MAX)
     return (
-        Key("kind", fields.choice([kind.value for kind in TransportKind], ("tcp", "mptcp")), "mrc"),
+        Key("kind", fields.choice([kind.value for kind in TransportKind]), "mrc"),
         Key("payload", fields.size(64, 64 * KIB), DEFAULT_PAYLOAD),
         Key("qps", fields.integer(1, MAX_QPS), 1),
         Key("evs", fields.integer(1, 2**16), 128),  # the paper's NICs hold 128 to 256 (mrc-facts 3.5)
@@ -170,7 +176,7 @@ def keys(problems: Problems, folder: Path) -> tuple[Key, ...]:
         Key("denylist", lambda tree, path: _denylist(tree, path, problems), ()),
         Key("policy", lambda tree, path: _policy(tree, path, folder), "mrc"),
         Key("replacement", fields.choice(("same_plane", "any")), "same_plane"),
-        Key("cc", fields.choice(sorted({cc for each in CONTROLS.values() for cc in each}), CONTROLS_LATER), None),
+        Key("cc", fields.choice(sorted({cc for each in CONTROLS.values() for cc in each})), None),
         Key("backpressure", fields.boolean, True),
         Key("window", _window, _Window()),
         Key("sack_bytes", fields.size(1, 16 * MIB), 16384),  # UETSIM's unacked threshold (mrc-facts 3.4)
@@ -215,8 +221,10 @@ def transport(tree: t.Tree, path: str, problems: Problems, folder: Path) -> Tran
         message = f"{kind} has no congestion control {values['cc']}"
         problems.add(t.locate(tree, "cc"), fields.join(path, "cc"), message, f"available: {', '.join(CONTROLS[kind])}")
         raise fields.Reported
-    if kind is TransportKind.RC:
+    if kind is not TransportKind.MRC:
         values |= {"ev_list": (), "ev_fields": (), "denylist": ()}
+    if kind.is_kernels:
+        values["qps"] = 1
     if values["ev_list"] and values["ev_fields"]:
         message = "ev_list says already which EVs there are"
         problems.add(t.locate(tree, "ev_fields"), fields.join(path, "ev_fields"), message, "give one of them")
@@ -244,20 +252,25 @@ def _is_rc(spec: TransportSpec) -> bool:
     return spec.kind is TransportKind.RC
 
 
+def _is_kernels(spec: TransportSpec) -> bool:
+    return spec.kind.is_kernels
+
+
 def _learns_nothing(spec: TransportSpec) -> bool:
-    return not _is_rc(spec) and spec.policy in ("oblivious", "single_path")
+    return spec.kind is TransportKind.MRC and spec.policy in ("oblivious", "single_path")
 
 
 def _single_path(spec: TransportSpec) -> bool:
-    return not _is_rc(spec) and spec.policy == "single_path"
+    return spec.kind is TransportKind.MRC and spec.policy == "single_path"
 
 
 def _no_backup(spec: TransportSpec) -> bool:
-    return not (spec.active_evs or _learns_nothing(spec) or _is_rc(spec))
+    return spec.kind is TransportKind.MRC and not (spec.active_evs or _learns_nothing(spec))
 
 
 # Which keys mean nothing when, and why. A kind of transport that does not use a key gets a line here.
 UNUSED: tuple[tuple[tuple[str, ...], Callable[[TransportSpec], bool], str], ...] = (
+    (NOT_KERNELS, _is_kernels, "the kernel's own stack carries the flows"),
     (NOT_RC, _is_rc, "rc has one path per QP, given by a hash of its 5-tuple"),
     (("evs",), lambda spec: bool(spec.ev_list), "ev_list says which EVs there are"),
     (("evs",), lambda spec: bool(spec.ev_fields), "ev_fields say which EVs there are"),

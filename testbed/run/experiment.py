@@ -143,6 +143,7 @@ def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
         "teardown_s": outcome.teardown_s,
         "delay_method": outcome.delay_method,
         "transport_build": outcome.transport_build,
+        "kernel_flows": outcome.kernel_flows,
         "bgp_converged_s": outcome.bgp_converged_s,
         "bgp_missing": outcome.bgp_missing,
         "kernel_parameters": outcome.kernel_parameters,

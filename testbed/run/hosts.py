@@ -7,6 +7,7 @@ would stall it), and speaks JSON on an inherited socket. A host that dies unplan
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import signal
 import socket
@@ -27,6 +28,7 @@ LOG_TAIL = 2000
 DYING_S = 0.5
 CONFIRM_S = 3.0
 RUNNING = "running"
+PYTHON = (sys.executable, "-m")
 
 
 class Spawner(Protocol):
@@ -91,7 +93,9 @@ class Hosts:
         self._selector = selector
         self._hosts: dict[str, HostProcess] = {}
 
-    def start(self, fabric: Spawner, plans: Iterable[dict[str, Any]], logs: Path) -> None:
+    def start(
+        self, fabric: Spawner, plans: Iterable[dict[str, Any]], logs: Path, command: Sequence[str] = (*PYTHON, "testbed.host")
+    ) -> None:
         """Start one process per plan. The plan goes to a file next to the host's records."""
         for plan in plans:
             name = plan["host"]
@@ -101,7 +105,7 @@ class Hosts:
             plan_file.write_text(json.dumps(plan))
             ours, theirs = socket.socketpair()
             log = logs / f"{name}.log"
-            argv = [sys.executable, "-m", "testbed.host", "--plan", str(plan_file), "--control", str(theirs.fileno())]
+            argv = [*command, "--plan", str(plan_file), "--control", str(theirs.fileno())]
             with theirs, log.open("wb") as log_file:
                 process = fabric.spawn(name, argv, pass_fds=(theirs.fileno(),), stdout=log_file, stderr=log_file)
             host = HostProcess(name, process, Channel(ours), log, time.monotonic_ns())
@@ -135,7 +139,7 @@ class Hosts:
         """Stop a host's process as it stands, until `resume`. Returns the ns at which the kernel showed it stopped."""
         host = self._living(name, "pause")
         host.paused += 1
-        host.process.send_signal(signal.SIGSTOP)
+        os.killpg(host.process.pid, signal.SIGSTOP)  # with what it has started
         return _in_state(host, "T")
 
     def resume(self, name: str) -> int:
@@ -145,7 +149,7 @@ class Hosts:
         host.paused -= 1
         if not host.paused:
             host.heard_ns = time.monotonic_ns()
-            host.process.send_signal(signal.SIGCONT)
+            os.killpg(host.process.pid, signal.SIGCONT)
             return _in_state(host, "RSD")
         return time.monotonic_ns()
 
@@ -229,7 +233,7 @@ class Hosts:
         """Let every host flush and leave; end those that do not within `limit_s`. Returns the names of those ended."""
         for host in self._hosts.values():
             if host.paused and host.process.poll() is None:
-                host.process.send_signal(signal.SIGCONT)  # a planned pause to the end of the run
+                os.killpg(host.process.pid, signal.SIGCONT)  # a planned pause to the end of the run
         self.broadcast({"type": "quit"})
         deadline = time.monotonic() + limit_s
         while self._running() and time.monotonic() < deadline:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from testbed.errors import ExitStatus
 from testbed.fabric import cli
 from testbed.fabric.network import Fabric
+from testbed.model import tcp
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 from testbed.run.traffic import RUNTIME
@@ -42,7 +43,7 @@ def execute(scenario: Scenario, topology: Topology, node: str, command: Sequence
 def _up(scenario: Scenario, topology: Topology) -> Fabric:
     began = time.monotonic()
     RUNTIME.mkdir()
-    fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME, scenario.routing)
+    fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME, scenario.routing, stack=tcp.stack(scenario, topology))
     fabric.up()
     hosts, switches = len(topology.hosts), len(topology.switches)
     print(f"{scenario.name}: {hosts} hosts, {switches} switches, up in {time.monotonic() - began:.2f} s", file=sys.stderr)

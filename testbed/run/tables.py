@@ -28,8 +28,9 @@ EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED", "UNKNOWN")
 PORT_STATES = ("DOWN", "UP")
 PLANE_STATES = ("OPEN", "HERE_DOWN", "THERE_DOWN", "BOTH_DOWN", "CHECKING")
 PLANE_CAUSES = ("", "port_down", "port_up", "peer_down", "peer_up", "probe_answered")
-EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow")
-ROLES = ("sender", "receiver")
+EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow", "too_few")
+ROLES = ("sender", "receiver", "stream")
+NO_PLANE = 255
 SENDER = 0  # a message's role
 INCOMPLETE, OK, CORRUPT = 0, 1, 2  # its verdict
 CE, DUPLICATE, TRIMMED, REFUSED = 1, 2, 8 | 16, 32  # the receiver's flags
@@ -207,9 +208,14 @@ def state_rows(rows: pd.DataFrame, kind: str, source: Source, states: tuple[str,
 
 
 def samples(source: Source) -> pd.DataFrame:
-    rows = source.every("samples")
-    if rows is None:
+    found = [rows for rows in (source.every("samples"), source.every("connections")) if rows is not None]
+    if not found:
         return pd.DataFrame()
+    rows = pd.concat(found, ignore_index=True)
+    for name in ("segments", "retransmissions"):
+        rows[name] = rows[name].fillna(0).astype("int64") if name in rows else 0
+    planes = rows["plane"].to_numpy().astype(np.int64)
+    rows["plane"] = np.where(planes == NO_PLANE, -1, planes)
     rtt_us = rows["rtt_ns"].to_numpy() / 1e3
     rows["role"] = category(np.asarray(ROLES, dtype=object)[rows["role"].to_numpy()])
     rows["rtt_us"] = np.where(rtt_us > 0, rtt_us, np.nan)

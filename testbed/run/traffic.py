@@ -21,11 +21,11 @@ from testbed.fabric.network import Fabric
 from testbed.fabric.sandbox import RUN
 from testbed.fabric.verify import verify
 from testbed.model import faults as model_faults
-from testbed.model import jobs, timing
+from testbed.model import jobs, tcp, timing
 from testbed.model.flows import Flow, flows
 from testbed.model.scenario import Scenario, WorkloadSpec
 from testbed.model.topology import Topology, host_name
-from testbed.run import denylist, flowpaths, results
+from testbed.run import denylist, flowpaths, iperf, results
 from testbed.run.captures import Capture, Captures
 from testbed.run.display import Display, View
 from testbed.run.faults import ACTION as FAULT
@@ -65,6 +65,7 @@ class Outcome:
     delay_method: str | None = None
     bgp_converged_s: float | None = None
     bgp_missing: list[str] = field(default_factory=list)  # routes that were not back when the traffic had drained
+    kernel_flows: list[dict[str, Any]] = field(default_factory=list)  # what became of each flow of tcp and mptcp
     transport_build: str | None = None  # compiled, or pure Python
     kernel_parameters: dict[str, dict[str, str]] = field(default_factory=dict)  # of one host and one switch
     fabric_failures: dict[str, int] = field(default_factory=dict)
@@ -138,6 +139,8 @@ class _Traffic:
         self._selector = selectors.DefaultSelector()
         self._selector.register(interrupts, selectors.EVENT_READ, interrupts.drain)
         self._hosts = Hosts(self._selector)
+        self._kernels: tuple[tcp.Connection, ...] = ()  # flows that iperf3 carries
+        self._evs: dict[int, list[int]] = {}  # theirs
         self._events = EventLog(job.folder.live / "events.jsonl")
 
     def run(self) -> None:
@@ -147,9 +150,9 @@ class _Traffic:
         )
         began = time.monotonic()
         RUNTIME.mkdir()
-        fabric = Fabric(
-            self._topology, self._scenario.links, self._scenario.switch, RUNTIME, self._scenario.routing, self._folder.logs
-        )
+        scenario, topology = self._scenario, self._topology
+        stack = tcp.stack(scenario, topology)
+        fabric = Fabric(topology, scenario.links, scenario.switch, RUNTIME, scenario.routing, self._folder.logs, stack)
         fabric.up()
         self._outcome.bringup_s = round(time.monotonic() - began, 3)
         self._outcome.delay_method = fabric.delay_method
@@ -185,8 +188,11 @@ class _Traffic:
 
     def _with_hosts(self, fabric: Fabric) -> None:
         try:
-            self._connect(fabric)
-            self._calibrate()
+            if self._scenario.transport.kind.is_kernels:
+                self._listen(fabric)
+            else:
+                self._connect(fabric)
+                self._calibrate()
             self._drive(fabric)
         except BaseException:
             self._hosts.quit(QUIT_HURRIED_S)
@@ -197,9 +203,26 @@ class _Traffic:
         for host in self._hosts:
             last = host.messages.get("bye", host.progress)  # a host that was killed has no last word
             self._outcome.counters[host.name] = last.get("counters", {})
+        byes = {host.name: host.messages.get("bye", {}) for host in self._hosts}
+        self._outcome.kernel_flows = iperf.outcome(self._scenario, self._kernels, self._evs, byes)
+        for flow in self._outcome.kernel_flows:
+            if flow["failure"]:
+                self._display.say(f"flow {flow['host']} to {flow['peer']} failed: {flow['failure']}")
         failed = [host.name for host in self._hosts if host.process.returncode != 0 and not host.killed]
         if failed:
             raise RunError(f"did not end well: {', '.join(failed)}; see logs/")
+
+    def _listen(self, fabric: Fabric) -> None:
+        """Hosts whose flows are the kernel's: iperf3 connects when a flow starts."""
+        scenario, topology = self._scenario, self._topology
+        found = tcp.connections(scenario, topology, self._flows)
+        evs = flowpaths.of_tcp(fabric, scenario, found)
+        plans = iperf.plans(scenario, topology, found, evs, self._folder.raw)
+        self._hosts.start(fabric, plans, self._folder.logs, iperf.command(scenario))
+        self._wait("ready", READY_S)
+        self._outcome.connections = [iperf.described(one, evs[one.flow.id]) for one in found]
+        self._kernels, self._evs = found, evs
+        write_atomically(self._folder.path / "connections.json", json.dumps(self._outcome.connections, indent=1) + "\n")
 
     def _connect(self, fabric: Fabric) -> None:
         plans = host_plans(self._scenario, self._topology, self._flows, self._folder.raw)

@@ -109,17 +109,17 @@ def test_skip_settles_between_equal_planes_and_free_choice(tmp_path: Path) -> No
 
 
 def test_a_flow_moves_away_from_a_path_that_another_is_forced_onto(tmp_path: Path) -> None:
-    """Were it not to move, half of its packets would stay there and leave the other flow half a path."""
+    """Half of its packets there would leave the other flow half a path; one turn per mark two thirds."""
 
     def attempt() -> None:
         found = run(tmp_path, "two-flows-one-path", "4s", "9s", "transport.denylist=[{link: 'p0t0-1:p0t1-1', at: 2s}]")
         ratios = found.flow_ratios()
-        assert ratios["first"][0] >= 0.85
-        assert ratios["second"][0] >= 0.55
+        assert ratios["first"][0] >= 0.9
+        assert ratios["second"][0] >= 0.8
         assert found.metrics["evs_skipped"] > 0
         packets = found.view.run.packets
         late = packets[(packets["host"] == "h0") & (packets["sent_ns"] > found.view.start_ns)]
-        assert (late["ev"] & 0xFFFF == 0).mean() < 0.45
+        assert (late["ev"] & 0xFFFF == 0).mean() < 0.2
 
     undisturbed(attempt)
 

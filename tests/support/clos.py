@@ -279,5 +279,9 @@ class Clos:
         """Rows of the data packets that `host` has taken whole, once each."""
         return [row for row in self.logs[host].arrivals if row[0] >= since and not row[5] & (2 | 8)]
 
+    def line_bytes(self, for_ns: int) -> float:
+        """Payload bytes that all ports of a host carry in that time."""
+        return self.planes * self._rate_bps / 8 * self.payload / self.frame * for_ns / S
+
     def total(self, kind: str, what: str) -> int:
         return sum(port.counts[what] for (name, *_), port in self.ports.items() if name == kind)

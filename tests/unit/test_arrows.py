@@ -35,6 +35,7 @@ ROOMS = {
     "testbed.model": Room(("testbed.errors", "yaml"), lazily=("numpy", "scipy")),
     "testbed.transport": Room(),
     "testbed.host": Room(("testbed.transport",)),
+    "testbed.iperf": Room(("testbed.host", "iperf3")),
     "testbed.fabric": Room(("testbed.model", "testbed.errors", "mininet", "pyroute2")),
     "testbed.run": Room(
         ("testbed.model", "testbed.errors", "testbed.venv", "testbed.fabric", "analysis", "yaml", *NUMERIC), ("distributed",)
@@ -138,6 +139,8 @@ def test_the_error_tree_imports_nothing() -> None:
         ("testbed.fabric", "import testbed.transport.mrc"),
         ("testbed.fabric", "from ..run import order"),
         ("testbed.run", "def f():\n    from testbed.host import loop"),
+        ("testbed.run", "from testbed.iperf import sampling"),
+        ("testbed.host", "import iperf3"),
         ("analysis", "from testbed.run import order"),
         ("analysis", "from testbed import fabric"),
     ],

@@ -366,6 +366,17 @@ def test_a_queue_pair_in_error_ends_its_flow_only(world: World, capsys: pytest.C
     assert host.session.workloads.counters()["qp_errors"] == 1
 
 
+def test_a_queue_pair_in_error_before_its_flow_begins_leaves_no_timer(world: World) -> None:
+    world.connect()
+    host = world.hosts[0]
+    world.start()
+    assert host.session.workloads.deadline is not None
+    (qp,) = host.session.workloads.senders
+    host.endpoint.pending = [QueuePairError(qp, "retries exceeded")]
+    host.session.on_events(world.now)
+    assert host.session.workloads.deadline is None
+
+
 def test_a_completion_out_of_order_is_not_accepted(world: World) -> None:
     world.connect()
     world.start()

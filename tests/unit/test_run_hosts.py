@@ -57,7 +57,7 @@ class Spawner:
         assert argv[1:3] == ["-m", "testbed.host"]
         plan, descriptor = argv[argv.index("--plan") + 1], argv[argv.index("--control") + 1]
         command = [sys.executable, "-c", CHILD, plan, descriptor]
-        return subprocess.Popen(command, pass_fds=pass_fds, stdout=stdout, stderr=stderr)
+        return subprocess.Popen(command, pass_fds=pass_fds, stdout=stdout, stderr=stderr, start_new_session=True)
 
 
 class Bench:

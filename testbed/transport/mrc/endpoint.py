@@ -70,6 +70,7 @@ class Endpoint:
             active_evs=self.config.active_evs,
             replacement=self.config.replacement,
             reshuffle=self.config.reshuffle,
+            rtt_base_ns=self.config.rtt_base_ns,
             probe_interval_ns=self.config.probe_interval_ns or INTERVAL_RTTS * self.config.rtt_base_ns,
             rng=core.rng,
             on_state=lambda now, path, before, after, cause: self._state_changed(index, now, path, before, after, cause),

@@ -1,7 +1,7 @@
 """The life of an entropy value: one transition table (mrc-facts 3.5; docs/protocol.md, "EV states").
 
-Two rules. Only GOOD and SKIP carry data, and SKIP gives up exactly one turn. A cause that is not in the table for the present
-state changes nothing: marks on a path already skipped do not re-arm it, and a path known bad is not found bad again.
+Two rules. Only GOOD and SKIP carry data, and SKIP gives up turns: one, or more where marks persist (skip.py). A cause that is
+not in the table for the present state changes nothing: a path known bad is not found bad again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class Cause(IntEnum):
     TRIMMED = 2  # a NACK said TRIMMED inside the fabric (not at the last hop)
     LOST = 3  # a data packet on it was lost, not trimmed
     ALWAYS_SKIP = 4  # the responder judges the path persistently bad
-    TURN_PASSED = 5  # its turn came and was given to the next
+    TURN_PASSED = 5  # its turn came and was given to the next; it rests no longer
     PROBES_ANSWERED = 6  # enough background probes came back
     DENY = 7
     ALLOW = 8
+    TOO_FEW = 9  # planes left use, and with them so many usable paths that somewhere beats nowhere
 
 
 TRANSITIONS: dict[tuple[EvState, Cause], EvState] = {
@@ -39,9 +40,11 @@ TRANSITIONS: dict[tuple[EvState, Cause], EvState] = {
     (EvState.SKIP, Cause.ALWAYS_SKIP): EvState.ASSUMED_BAD,
     (EvState.SKIP, Cause.DENY): EvState.DENIED,
     (EvState.ASSUMED_BAD, Cause.PROBES_ANSWERED): EvState.GOOD,
+    (EvState.ASSUMED_BAD, Cause.TOO_FEW): EvState.GOOD,
     (EvState.ASSUMED_BAD, Cause.DENY): EvState.DENIED,
     (EvState.DENIED, Cause.ALLOW): EvState.UNKNOWN,
     (EvState.UNKNOWN, Cause.PROBES_ANSWERED): EvState.GOOD,
+    (EvState.UNKNOWN, Cause.TOO_FEW): EvState.GOOD,
     (EvState.UNKNOWN, Cause.DENY): EvState.DENIED,
 }
 

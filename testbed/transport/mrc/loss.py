@@ -1,12 +1,12 @@
 """When a packet counts as lost: by evidence, never by time alone (DESIGN section 6; docs/protocol.md, "Loss").
 
 Evidence is an arrival: of a later packet of the same path, of one sent `reo_wnd` or later on another path, or of a reliability
-probe. Paths of one plane end in the same last hop and queue there together, so a packet is allowed only what its path is known
-to take beyond the path of the evidence. How long another plane's queue has been is known, but not how long it has become, so
-evidence across planes allows for the longest delay seen there lately, and counts for nothing while the last hop is known to
-be full; but a plane that has brought nothing at all for longer than the widest reorder window is dead, not full. The requester
-tells what left and what arrived, and asks for the verdicts of each SACK; it alone acts on them. The retransmission timeout
-is its own affair.
+probe. Paths of one plane end in the same last hop and queue there together, so a packet is allowed only what its path took of
+late beyond the path of the evidence, or what any of the plane took of late beyond its own least: a queue inside the fabric is
+one path's alone. How long another plane's queue has been is known, but not how long it has become, so evidence across planes
+allows for the longest delay seen there lately, and counts for nothing while the last hop is known to be full; but a plane
+that has brought nothing at all for longer than the widest reorder window is dead, not full. The requester tells what left and
+what arrived, and asks for the verdicts of each SACK; it alone acts on them. The retransmission timeout is its own affair.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from testbed.transport.mrc.events import LossReason
 from testbed.transport.mrc.paths import Path
+from testbed.transport.mrc.ports import ROOM_FRAMES
 from testbed.transport.mrc.sent import SentPacket
 from testbed.transport.mrc.timing import REORDER_MOST_RTTS, ReorderWindow
 
@@ -72,36 +73,54 @@ class _PlaneEvidence(_Evidence):
     """One plane's; how much longer than the base its latest round trips took, and until when its last hop counts as full.
 
     `extra_ns`: what the path of the latest arrival was known to take beyond the base by then. `least`: the shortest took so
-    much more, or less: the base is the slowest plane's. `full`: packets that left by then wait behind a queue which has just
+    much more, or less: the base is the slowest plane's. `longest`: the most of the latest ones took so much more. `swing`: the
+    most that one of them took beyond its own path's share. `full`: packets that left by then wait behind a queue which has just
     been seen to overflow. `heard`: when anything of the plane was last found to have come through.
     """
 
-    __slots__ = ("extra_ns", "full", "heard", "least", "recent")
+    __slots__ = ("_recent", "_swings", "extra_ns", "full", "heard", "least", "longest", "swing")
 
     def __init__(self) -> None:
         super().__init__()
-        self.recent: deque[int] = deque([0], RECENT)
+        self._recent: deque[int] = deque([0], RECENT)
+        self._swings: deque[int] = deque([0], RECENT)
+        self.longest = 0
+        self.swing = 0
         self.full = -1
         self.heard = 0
         self.extra_ns = 0
         self.least = 0
 
+    def sampled(self, extra_ns: int, swing_ns: int) -> None:
+        """A round trip took `extra_ns` more than the base, and `swing_ns` more than its path's own share."""
+        self._recent.append(extra_ns)
+        self.longest = max(self._recent)
+        self._swings.append(swing_ns)
+        self.swing = max(self._swings)
+        self.least = min(self.least, extra_ns)
+
     def allows(self, path: Path) -> int:
         """How much later than this plane's latest arrival a packet of `path` may be: both have stood in the same last queue."""
-        return max(0, path.extra_ns - self.extra_ns)
+        return max(0, max(path.latest_ns, path.extra_ns + self.swing) - self.extra_ns)
+
+    def allows_elsewhere(self, path: Path) -> int:
+        """How much later than an arrival on another plane a packet of `path` may be."""
+        return max(path.latest_ns, self.longest)
 
 
 class LossJudge:
     """The evidence about one QP's outstanding packets. Times are departure times in ns."""
 
-    __slots__ = ("_doubtful", "_latest", "_most_ns", "_paths", "_planes", "_rtt_base_ns", "reorder")
+    __slots__ = ("_ahead_ns", "_doubtful", "_latest", "_most_ns", "_paths", "_planes", "_rtt_base_ns", "reorder")
 
     def __init__(self, paths: Iterable[Path], rtt_base_ns: int) -> None:
         self._rtt_base_ns = rtt_base_ns
         self._most_ns = REORDER_MOST_RTTS * rtt_base_ns  # the widest reorder window
         self._latest = _Evidence()  # of all paths together
         self._paths = {path: _PathEvidence() for path in paths}
-        self.reorder = ReorderWindow(rtt_base_ns, max(path.port.frame_ns for path in self._paths))
+        frame_ns = max(path.port.frame_ns for path in self._paths)
+        self._ahead_ns = ROOM_FRAMES * frame_ns  # what was handed over later may leave so much sooner, by another port
+        self.reorder = ReorderWindow(rtt_base_ns, frame_ns)
         self._planes = {path.plane: _PlaneEvidence() for path in self._paths}
         self._doubtful: dict[int, SentPacket] = {}  # by PSN: what an arrived retransmission repeats
 
@@ -132,9 +151,7 @@ class LossJudge:
         """A round trip of `path` took `extra_ns` more than the base; more than the widest reorder window is not waited for."""
         extra_ns = min(extra_ns, self._most_ns)
         path.sample(extra_ns)
-        plane = self._planes[path.plane]
-        plane.recent.append(extra_ns)
-        plane.least = min(plane.least, extra_ns)
+        self._planes[path.plane].sampled(extra_ns, max(0, extra_ns - path.extra_ns))
 
     def last_hop_full(self, packet: SentPacket, now: int) -> None:
         """`packet` was trimmed at its last hop, so whatever of its plane arrives whole around then has waited long."""
@@ -185,14 +202,17 @@ class LossJudge:
         if not queue:
             return False
         plane, due = self._planes[path.plane], queue[0].sent + self.reorder.suspect_ns
-        return due + plane.allows(path) <= plane.arrived or due + path.extra_ns <= self._latest.arrived
+        # A turn is no loss: however long a plane's queues were, half a round trip behind the others is enough to give one up.
+        elsewhere = min(plane.allows_elsewhere(path), path.extra_ns + self.reorder.start_ns)
+        return due + plane.allows(path) <= plane.arrived or due + elsewhere <= self._latest.arrived
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: Touched, first: int, end: int, reason: LossReason, now: int
     ) -> list[Verdict]:
         """The packets that a SACK proves lost. It speaks only of the PSNs from `first` to before `end`.
 
-        `outstanding`, by PSN, is in order of sending; `reason` is what the evidence of other paths is to be called.
+        `outstanding`, by PSN, is in the order in which packets were handed to the ports; `reason` is what the evidence of other
+        paths is to be called.
         """
         found: list[Verdict] = []
         for path in touched:
@@ -210,7 +230,7 @@ class LossJudge:
         window = self.reorder.value(now)
         latest = self._latest
         for packet in outstanding.values():
-            if packet.sent + window > latest.arrived:
+            if packet.sent - self._ahead_ns + window > latest.arrived:
                 break
             if not packet.outstanding or not first <= packet.psn < end:
                 continue
@@ -220,6 +240,6 @@ class LossJudge:
                 found.append(Verdict(packet, reason, plane.proof))
             elif packet.sent <= plane.full and now - plane.heard <= self._most_ns:
                 continue
-            elif packet.sent + max((path.extra_ns, *plane.recent)) + window <= latest.arrived:
+            elif packet.sent + plane.allows_elsewhere(path) + window <= latest.arrived:
                 found.append(Verdict(packet, reason, latest.proof))
         return found

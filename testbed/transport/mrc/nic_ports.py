@@ -91,7 +91,8 @@ class NicPorts:
     def _tell(self, peer: Peer, now: int) -> None:
         planes = peer.paths.planes
         # Where no plane is in use, what is known of the peer's ports may be old: any port that is up here will do.
-        usable = [plane for plane in planes if plane.open] or [plane for plane in planes if plane.port.up]
+        ways = [plane for plane in planes if plane.healthy()]
+        usable = [plane for plane in ways if plane.open] or [plane for plane in ways if plane.port.up]
         body = Erth(EndpointOp.PORT_STATUS, self.mask, timestamp16(now)).pack()
         for plane in usable:
             path = peer.reverse.on(plane)

@@ -123,17 +123,19 @@ class NsccWindow(Window):
         if not self._quick_adapt(0, now, congested=True):
             self._set(self._cwnd - size)
 
-    def _adjust(self, newly: int, delay_ns: int, now: int, *, marked: bool) -> None:
+    def _observe(self, newly: int, delay_ns: int, *, marked: bool) -> int:
         p = self.parameters
         self._quick_achieved += newly
         self._quick_ignored += newly
         self._quick_peak = max(self._quick_peak, self.inflight + newly)
         if delay_ns < 0:
-            delay = int(self._average_ns)  # an ambiguous round trip says nothing new
-        else:
-            delay = delay_ns
-            sample = p.base_rtt_ns // DRAINED if not marked and delay > p.target_ns else delay
-            self._average_ns += (sample - self._average_ns) * min(1.0, newly / (AVERAGE_BDPS * p.bdp))
+            return int(self._average_ns)  # an ambiguous round trip says nothing new
+        sample = p.base_rtt_ns // DRAINED if not marked and delay_ns > p.target_ns else delay_ns
+        self._average_ns += (sample - self._average_ns) * min(1.0, newly / (AVERAGE_BDPS * p.bdp))
+        return delay_ns
+
+    def _adjust(self, newly: int, delay: int, now: int, *, marked: bool) -> None:
+        p = self.parameters
         if self._quick_adapt(delay, now, congested=marked):
             return
         self._since_adjusted += newly

@@ -16,6 +16,7 @@ from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
 from testbed.transport.mrc.planes import Plane, PlaneCause, PlaneState
 from testbed.transport.mrc.policies import make
 from testbed.transport.mrc.ports import PortClock
+from testbed.transport.mrc.skip import MOST, rest_ns
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)
 RTT_SAMPLES = 8
@@ -33,14 +34,18 @@ class Path:
         "destination",
         "ev",
         "extra_ns",
+        "first_probe",
         "heads",
         "home",
         "label",
+        "latest_ns",
+        "marks",
         "next_probe",
         "plane",
         "port",
         "probes_answered",
         "probes_sent",
+        "rests_until",
         "source_port",
         "state",
     )
@@ -55,16 +60,21 @@ class Path:
         self.address = address
         self.destination: Destination = (address, 0, self.label, 0)
         self.state = EvState.GOOD
+        self.marks = 0  # beyond its unmarked packets (skip.py)
+        self.rests_until = 0  # while in SKIP
         self.extra_ns = 0  # how much longer than the base round trip this path's is known to take, at the least
+        self.latest_ns = 0  # and took at the latest sample
         self._recent: deque[int] = deque(maxlen=RTT_SAMPLES)
         self.next_probe = 0  # when the next background probe is due, while the path is bad
-        self.probes_sent = 0  # since it was retired
+        self.probes_sent = 0
+        self.first_probe = 0  # the answer to an earlier one is of a spell that is over
         self.probes_answered: set[int] = set()  # their numbers
         self.heads: dict[tuple[int, int, int], tuple[bytes, int]] = {}  # packets.py's cache
 
     def sample(self, extra_ns: int) -> None:
         """A round trip took `extra_ns` more than the base; the least of the recent ones is the path's own share."""
-        self._recent.append(max(0, extra_ns))
+        self.latest_ns = max(0, extra_ns)
+        self._recent.append(self.latest_ns)
         self.extra_ns = min(self._recent)
 
     def __repr__(self) -> str:
@@ -90,6 +100,7 @@ class PathSet:
         active_evs: int,
         replacement: str,
         reshuffle: bool,
+        rtt_base_ns: int,
         probe_interval_ns: int,
         rng: random.Random,
         on_state: StateSink,
@@ -104,6 +115,7 @@ class PathSet:
             raise ValueError(f"replacement must be one of {', '.join(REPLACEMENTS)}")
         self._same_plane = replacement == SAME_PLANE
         self._reshuffle = reshuffle
+        self._rtt_base_ns = rtt_base_ns
         self.probe_interval_ns = probe_interval_ns
         numbers = sorted({path.plane for path in paths})
         self.planes: list[Plane] = []
@@ -150,15 +162,19 @@ class PathSet:
     def _share_out(self) -> None:
         """The active sets have changed."""
         self._turns = self._shares()
-        self._turn %= len(self._turns)
+        self._turn = self._turn % len(self._turns) if self._turns else 0
 
     def rotate(self, now: int, *, skip: bool) -> Path | None:
-        """The rotation. With `skip`, a path in SKIP gives its turn to the next EV, whatever that one's plane."""
+        """The rotation. With `skip`, a path in SKIP gives its turn to the next EV, whatever that one's plane.
+
+        One that rests gives up every turn meanwhile; then, while its marks persist, it takes one for a try and rests again.
+        """
         turns_of = self._turns
         count = len(turns_of)
         waited = 0
         passed: Path | None = None
-        turns = self.usable  # bounds the turns that SKIP may pass on
+        after = 0
+        turns = self.usable + count  # bounds those that SKIP may pass on; a ring just stirred may offer one path twice in a row
         while waited < count:
             plane = turns_of[self._turn]
             self._turn = self._turn + 1 if self._turn + 1 < count else 0
@@ -168,14 +184,21 @@ class PathSet:
             path = self._step(plane)
             if not skip or path.state is not EvState.SKIP:
                 return path
-            self.change(path, Cause.TURN_PASSED, now)
+            if path.rests_until <= now:
+                if rest := rest_ns(path.marks, self._rtt_base_ns):
+                    path.rests_until = now + rest
+                    return path
+                self.change(path, Cause.TURN_PASSED, now)
             self.skipped += 1
-            passed = path
+            if passed is None:
+                passed, after = path, self._turn
             turns -= 1
             if turns <= 0:
                 break
             waited = 0
-        return passed  # every EV with room was skipped: ordinary rotation resolves it
+        if passed is not None:  # every EV with room was skipped: ordinary rotation resolves it
+            self._turn = after
+        return passed
 
     def ready(self, now: int) -> list[Path]:
         """The active paths whose port has room."""
@@ -202,13 +225,23 @@ class PathSet:
 
     # Feedback
 
+    def acknowledged(self, path: Path, *, marked: bool) -> None:
+        """A packet of `path` has arrived. A mark is counted by `marked`, once."""
+        if path.marks and not marked:
+            path.marks -= 1
+        self.policy.acknowledged(path, marked=marked)
+
     def marked(self, path: Path, now: int) -> None:
-        if self.policy.react:
-            self.change(path, Cause.MARKED, now)
+        self._skip(path, Cause.MARKED, now)
 
     def trimmed(self, path: Path, now: int) -> None:
-        if self.policy.react:
-            self.change(path, Cause.TRIMMED, now)
+        self._skip(path, Cause.TRIMMED, now)
+
+    def _skip(self, path: Path, cause: Cause, now: int) -> None:
+        if self.policy.react and path.state in USABLE:
+            path.marks = min(path.marks + 1, MOST)
+            path.rests_until = max(path.rests_until, now + rest_ns(path.marks, self._rtt_base_ns))
+            self.change(path, cause, now)
 
     def lost(self, path: Path, now: int) -> None:
         """A data packet was lost on `path`: retire it at once, unless too few would be left."""
@@ -233,7 +266,8 @@ class PathSet:
         if path.state is EvState.DENIED:
             return
         if path.state in USABLE:
-            if path.home.open and self.usable == 1:
+            last_in_use = path.home.open and self.usable == 1
+            if last_in_use or not any(other.state in USABLE for other in self.all if other is not path):
                 raise ValueError("the last usable path to a destination cannot be denied")
             self._leave(path)
         else:
@@ -276,14 +310,16 @@ class PathSet:
     def _begin_probing(self, path: Path, first: int) -> None:
         self.bad.append(path)
         path.next_probe = first
-        path.probes_sent = 0
+        path.marks = 0
+        path.rests_until = 0
+        path.first_probe = path.probes_sent + 1
         path.probes_answered.clear()
 
-    def restore(self, path: Path, now: int) -> None:
+    def restore(self, path: Path, now: int, cause: Cause = Cause.PROBES_ANSWERED) -> None:
         """Enough probes were answered: back into the plane's rotation, or its backup when the rotation is full."""
         if path.state not in PROBED:
             return
-        self.change(path, Cause.PROBES_ANSWERED, now)
+        self.change(path, cause, now)
         self.restored += 1
         self.bad.remove(path)
         self.full_until = 0  # its port may be the first that has room, or the only one
@@ -314,6 +350,13 @@ class PathSet:
         opened = [path for plane in self.planes if plane.open for path in plane.paths]
         self._allowed = sum(path.state is not EvState.DENIED for path in opened)
         self.usable = sum(path.state in USABLE for path in opened)
+        for path in [path for path in self.bad if path.home.open]:  # the one that was left first is the likeliest to work again
+            if self.usable >= self.min_active:
+                break
+            self.restore(path, now, Cause.TOO_FEW)
+        if not self._turns:  # `replacement: any`, and only backups of planes that were not in use were left
+            self._replace_from_any()
+            self._share_out()
         return before is PlaneState.OPEN
 
     def change(self, path: Path, cause: Cause, now: int) -> None:

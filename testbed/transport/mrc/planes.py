@@ -11,6 +11,8 @@ from collections import deque
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from testbed.transport.mrc.ev import EvState
+
 if TYPE_CHECKING:
     from testbed.transport.mrc.paths import Path
     from testbed.transport.mrc.ports import PortClock
@@ -98,8 +100,8 @@ class Plane:
         return True
 
     def healthy(self) -> list[Path]:
-        """The paths worth a probe or a control packet: the ring, or every path where all are assumed bad."""
-        return self.active or list(self.paths)
+        """The paths worth a probe or a control packet: the ring, else all that are not denied. Empty where all are."""
+        return self.active or [path for path in self.paths if path.state is not EvState.DENIED]
 
     def ask(self, now: int) -> None:
         """A reverse probe is sent."""

@@ -65,8 +65,9 @@ class Prober:
         for plane in paths.checking:
             if plane.next_check <= now:
                 plane.next_check = now + self._rtt_base_ns // CHECKS_PER_RTT
-                path = paths.rng.choice(plane.healthy())
-                datagrams.append(self.probe(peer, paths, path, link, TCLASS_PROBE, 0, now))
+                if healthy := plane.healthy():
+                    path = paths.rng.choice(healthy)
+                    datagrams.append(self.probe(peer, paths, path, link, TCLASS_PROBE, 0, now))
         return datagrams
 
     def reverse(self, peer: int, paths: PathSet, path: Path, link: Link, now: int) -> Datagram:
@@ -104,6 +105,8 @@ class Prober:
         if not number or extra > REORDER_MOST_RTTS * self._rtt_base_ns:
             return
         path.sample(extra)
+        if number < path.first_probe:
+            return
         path.probes_answered.add(number)
         if all(number - back in path.probes_answered for back in range(self._answers)):
             paths.restore(path, now)

@@ -242,7 +242,7 @@ class Requester:
                 return True
         self.losses.arrived(packet, touched)
         path.home.confirm(path, now)
-        self.paths.policy.acknowledged(path, marked=marked)
+        self.paths.acknowledged(path, marked=marked)
         return True
 
     def _judge(self, base: int, touched: Touched, reason: LossReason, now: int) -> None:

@@ -28,23 +28,31 @@ class ReversePaths:
         self.next_refresh = 0
 
     def pick(self, now: int) -> Path:
-        """The path of the next control packet: of a trusted plane, else of one in use, else of one whose port is up here."""
+        """The path of the next control packet: of a trusted plane, else of one in use, else of one whose port is up here.
+
+        Never a denied one: a destination keeps a path that is not.
+        """
         planes = self._paths.planes
         count = len(planes)
         second: Plane | None = None
         third: Plane | None = None
+        last: Plane | None = None
         for _ in range(count):
             self._turn = self._turn + 1 if self._turn + 1 < count else 0
             plane = planes[self._turn]
+            if plane.open and self._trusted(plane, now):
+                return self.on(plane)
+            if not plane.healthy():
+                continue
             if plane.open:
-                if self._trusted(plane, now):
-                    return self.on(plane)
                 second = second or plane
             elif plane.port.up:
                 third = third or plane
+            else:
+                last = last or plane
         # A whole round has led back to where it began, so the next turn must begin one further.
         self._turn = self._turn + 1 if self._turn + 1 < count else 0
-        return self.on(second or third or planes[self._turn])
+        return self.on(second or third or last or planes[self._turn])
 
     def on(self, plane: Plane) -> Path:
         """The path to take in `plane`: the confirmed one, else any that is not known to be bad."""

@@ -55,11 +55,17 @@ class Window:
     def feedback(self, *, marked: bool, delay_ns: int, penalty: int, restore: bool, now: int) -> None:
         """A SACK has been taken: its mark, its packet's queueing delay (-1: not known), the responder's penalty (0 to 127)."""
         newly, self._acknowledged = self._acknowledged, 0
+        delay = self._observe(newly, delay_ns, marked=marked)
         if not self._obey(newly, penalty, restore=restore):
-            self._adjust(newly, delay_ns, now, marked=marked)
+            self._adjust(newly, delay, now, marked=marked)
 
-    def _adjust(self, newly: int, delay_ns: int, now: int, *, marked: bool) -> None:
-        """What the network says to `newly` acknowledged bytes."""
+    def _observe(self, newly: int, delay_ns: int, *, marked: bool) -> int:
+        """Take note of `newly` acknowledged bytes, penalty or not. Returns the delay to go by."""
+        del newly, marked
+        return delay_ns
+
+    def _adjust(self, newly: int, delay: int, now: int, *, marked: bool) -> None:
+        """What the network says to `newly` acknowledged bytes, where no penalty rules."""
 
     def _obey(self, newly: int, penalty: int, *, restore: bool) -> bool:
         """Shrink under a penalty, and take back the saved window at its end if the responder says so. True while it lasts."""

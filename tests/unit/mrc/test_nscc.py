@@ -242,3 +242,17 @@ def test_the_window_before_a_penalty_is_restored_only_where_the_responder_says_s
     driver.sack(delay=1.0, restore=when == "after")
     assert low == before - 10 * MTU // 2
     assert driver.window.limit == before if when != "never" else driver.window.limit < low + MTU
+
+
+def test_what_is_acknowledged_under_a_penalty_counts_as_got_through() -> None:
+    """Quick adapt asks whether an eighth of the largest window got through since it last looked, penalty or not."""
+    driver = Driver(quick_adapt=True)
+    driver.window.sent(40 * MTU)
+    driver.window.trimmed(0, driver.now)  # quick adapt looks, and begins to count
+    for _ in range(20):
+        driver.now += RTT // 10
+        driver.sack(penalty=1)
+    before = driver.window.limit
+    driver.window.sent(MTU)
+    driver.window.trimmed(MTU, driver.now)
+    assert driver.window.limit == before - MTU

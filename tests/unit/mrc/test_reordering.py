@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.transport.mrc.codepoints import Dscp
+from testbed.transport.mrc.codepoints import Dscp, Opcode
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Fate
+from testbed.transport.mrc.events import Fate, LossReason
+from testbed.transport.mrc.loss import LossJudge
+from testbed.transport.mrc.paths import Path
+from testbed.transport.mrc.sent import Message, SentPacket
 from tests.support.virtual import MS, Packet, Pair, Verdict
 
 MEASURE_NS = 20_000 * MS
@@ -124,3 +127,52 @@ def test_answers_that_took_for_ever_bring_no_path_back(late_rtts: int, comes_bac
     assert statistics["evs_retired"] >= 1
     assert statistics["ev_probe_answers"] > 3
     assert (statistics["evs_restored"] > 0) is comes_back
+
+
+def test_answers_of_an_earlier_spell_do_not_bring_a_path_back() -> None:
+    """Its probes of the first spell come back in the second one, three in a row."""
+    pair = Pair(probe_interval_ns=20 * MS)
+    paths = pair.qps[0].peer.paths
+    bad = paths.by_ev[1 << 16 | 2]
+    prober = pair.ends[0]._core.prober
+    link = pair.qps[0].peer.link
+    spells: list[list[int]] = []
+    for _ in range(2):
+        paths.lost(bad, pair.now)
+        spells.append([])
+        for _ in range(3):
+            pair.now = bad.next_probe
+            before = prober.sent
+            (datagram,) = prober.due(1, paths, link, pair.now, background=True)
+            assert datagram[0] == bad.destination
+            spells[-1].append(before)
+        if len(spells) == 1:
+            paths.restore(bad, pair.now)
+    for probe in spells[0]:
+        prober.answer(probe, pair.now)
+    assert paths.bad == [bad]
+    for probe in spells[1]:
+        prober.answer(probe, pair.now)
+    assert not paths.bad
+
+
+def test_a_later_departure_handed_over_first_does_not_hide_an_earlier_one() -> None:
+    """The first packet waits in its port behind one of its own, the second leaves at once by another and is lost."""
+    pair = Pair(planes=3, uplinks=1, payload=4096)
+    paths = pair.qps[0].peer.paths
+    frame_ns = paths.all[0].port.frame_ns
+    window = 2 * pair.delay_ns // 2
+    judge = LossJudge(paths.all, 2 * pair.delay_ns)
+    message = Message(0, memoryview(b"x"), 0, 0, None, 0, 0)
+
+    def packet(psn: int, plane: int, sent: int) -> SentPacket:
+        made = SentPacket(psn, message, 0, 1, Opcode.WRITE_MIDDLE, paths.all[plane], sent, None, psn)
+        judge.sent(made)
+        return made
+
+    start = pair.now
+    late, missing, proof = packet(1, 0, start + frame_ns), packet(2, 1, start), packet(3, 2, start + window)
+    touched: dict[Path, None] = {}
+    judge.arrived(proof, touched)
+    found = judge.verdicts({1: late, 2: missing}, touched, 1, 65, LossReason.REORDER_WINDOW, start + 2 * window)
+    assert [verdict.packet for verdict in found] == [missing]

@@ -10,9 +10,11 @@ import pytest
 from testbed.transport.mrc.config import PortConfig
 from testbed.transport.mrc.ev import EvState
 from testbed.transport.mrc.paths import Path, PathSet
+from testbed.transport.mrc.planes import PlaneCause
 from testbed.transport.mrc.ports import PortClock
 
 PLANES, UPLINKS = 4, 6
+RTT_NS = 1000
 
 
 def path_set(*, policy: str = "mrc", active_evs: int = 0, replacement: str = "same_plane", seed: int = 1) -> PathSet:
@@ -23,6 +25,7 @@ def path_set(*, policy: str = "mrc", active_evs: int = 0, replacement: str = "sa
         active_evs=active_evs,
         replacement=replacement,
         reshuffle=True,
+        rtt_base_ns=RTT_NS,
         probe_interval_ns=1000,
         rng=random.Random(seed),
         on_state=lambda *_: None,
@@ -111,7 +114,7 @@ def test_no_policy_sends_on_a_denied_path(policy: str) -> None:
         used(paths, 5)
         denied = [path for path in paths.all if path.ev % 3]
         for path in denied:
-            paths.policy.acknowledged(path, marked=False)
+            paths.acknowledged(path, marked=False)
             paths.deny(path, 0)
         by_ev, _ = used(paths, 50)
         assert not by_ev.keys() & {path.ev for path in denied}
@@ -120,3 +123,31 @@ def test_no_policy_sends_on_a_denied_path(policy: str) -> None:
 def test_an_unknown_replacement_is_refused() -> None:
     with pytest.raises(ValueError, match="replacement must be one of same_plane, any"):
         path_set(replacement="both")
+
+
+@pytest.mark.parametrize("replacement", ["same_plane", "any"])
+def test_the_last_usable_path_is_not_denied_though_no_port_is_up(replacement: str) -> None:
+    paths = path_set(replacement=replacement, active_evs=8)
+    for plane in range(PLANES):
+        paths.port_event(plane, PlaneCause.PORT_DOWN, 0)
+    *others, last = paths.all
+    for path in others:
+        paths.deny(path, 0)
+    with pytest.raises(ValueError, match="last usable path"):
+        paths.deny(last, 0)
+    paths.port_event(last.plane, PlaneCause.PORT_UP, 1)
+    paths.port_event(last.plane, PlaneCause.PROBE_ANSWERED, 2)
+    assert paths.next(3) is last
+
+
+def test_planes_that_leave_use_do_not_take_the_floor_with_them() -> None:
+    """A quarter of 24 may be left of them, a whole plane's paths among those retired; of six in use, one must be usable."""
+    paths = path_set()
+    for path in paths.all[:6]:
+        paths.lost(path, 0)
+    assert not paths.planes[0].active
+    for plane in (1, 2, 3):
+        paths.port_event(plane, PlaneCause.PORT_DOWN, 1)
+    assert paths.usable == paths.min_active == 1
+    assert paths.next(2) is paths.all[0], "the first that was left"
+    assert len(paths.bad) == 5

@@ -159,3 +159,19 @@ def test_nacks_go_the_same_way() -> None:
     nacks = [packet for packet in stream.control if packet.opcode == Opcode.NACK and packet.now >= start]
     assert len(nacks) > 20
     assert {packet.ev >> 16 for packet in nacks} == {2}
+
+
+def test_a_denied_path_carries_no_control_packet_even_where_no_other_is_trusted() -> None:
+    stream = Stream()
+    pair = stream.pair
+    left = 1 << 16 | 4
+    for ev in plane_evs(0, 1, 2, 3) - {left}:
+        pair.ends[1].deny(0, ev, pair.now)
+    stream.dead = {left}
+    stream.control.clear()
+    stream.run(20)
+    pair.port(1, 1, up=False)
+    stream.run(2)
+    pair.port(1, 1, up=True)
+    stream.run(20)
+    assert {packet.ev for packet in stream.control} == {left}
