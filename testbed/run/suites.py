@@ -37,7 +37,9 @@ class Done:
     lines: list[str]
 
 
-def run(suite: Suite, out: Path, display: Display, engine: Callable[[Path], Engine], *, resume: bool = False) -> Done:
+def run(
+    suite: Suite, out: Path, display: Display, engine: Callable[[Path], Engine], *, resume: bool = False, figures: bool = True
+) -> Done:
     """Run all of it, or with `resume` what the newest folder of that name still lacks, and judge what is there.
 
     ScenarioError when there is nothing to resume, or the folder is of another plan.
@@ -48,14 +50,14 @@ def run(suite: Suite, out: Path, display: Display, engine: Callable[[Path], Engi
     limit_s = None if suite.time_limit_ns is None else suite.time_limit_ns / 1e9
     batch = Batch(wanted, Journal(folder / JOURNAL), engine(folder), display, suite.retries, limit_s)
     complete = batch.run()
-    return conclude(folder, complete=complete)
+    return conclude(folder, complete=complete, figures=figures)
 
 
-def conclude(folder: Path, *, complete: bool = True) -> Done:
+def conclude(folder: Path, *, complete: bool = True, figures: bool = True) -> Done:
     """Table, verdict and summaries of what has ended."""
     from analysis import suites
 
-    found = suites.write(folder, complete=complete)
+    found = suites.write(folder, complete=complete, figures=figures)
     results.give_batch_to_caller(folder)
     return Done(folder, ExitStatus(found.exit_status), found.claims, suites.lines(found))
 
