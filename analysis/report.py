@@ -138,6 +138,11 @@ def _facts(seen: View) -> list[tuple[str, str]]:
         ("Fabric", wording.fabric(scenario)),
         ("Switches", wording.switches(scenario, seen.frame_bytes)),
         ("Transport", wording.transport(scenario, timing.window_frames(scenario))),
+        *(
+            [("Flows", wording.kernel_flows(seen.run.manifest.get("kernel_flows", ())))]
+            if scenario.transport.kind.is_kernels
+            else []
+        ),
         ("Workload", " ".join(wording.workload(spec) for spec in scenario.workload)),
         ("Faults", " ".join(wording.fault(spec) for spec in scenario.faults) or "None."),
         ("Measured", f"From {wording.span(measure.warmup_ns)} to {wording.span(measure.duration_ns)} after the start."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -103,6 +103,15 @@ def transport(scenario: Scenario, window_frames: int) -> str:
         f"{t.kind.value.upper()} with policy {t.policy}, payload {t.payload} bytes, at most {t.evs} EVs per destination, "
         f"congestion control {t.cc}, window {window_frames} frames per destination, probes {'on' if t.probes else 'off'}."
     )
+
+
+def kernel_flows(flows: Sequence[Mapping[str, Any]]) -> str:
+    """What the kernel said that TCP and MPTCP flows were, and which of them failed."""
+    ends = sorted({(one.get("subflows_at_sender", 0), one.get("subflows_at_receiver", 0)) for one in flows})
+    failed = [f"{one['host']} to {one['peer']}: {one['failure']}" for one in flows if one["failure"]]
+    counts = ", ".join(f"{sender} at the sender and {receiver} at the receiver" for sender, receiver in ends)
+    text = f"{len(flows)} connections; established subflows of each: {counts}."
+    return text + (f" Failed: {'; '.join(failed)}." if failed else "")
 
 
 def workload(spec: WorkloadSpec) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from analysis.arrays import Floats, Ints
+from analysis.arrays import Floats, Ints, bins_ending, ints, is_text
 from analysis.figures import style
 from analysis.view import View
 
@@ -16,7 +16,7 @@ def draw(view: View, target: style.Target) -> style.Drawn | None:
     edges = style.bin_edges(
         view, 2 * view.run.scenario.measure.interval_ns
     )  # a plane carries a fraction: wider bins, less grain
-    if "packets" in view.run.missing or len(edges) < 2:
+    if "packets" in view.run.missing or len(edges) < 2 or not knows_planes(view):
         return None
     per_plane = by_plane(view, edges) * 8 / ((edges[1:] - edges[:-1])[:, None] / 1e9) / 1e6
     middle = (edges[:-1] + edges[1:] - 2 * view.t0_ns) / 2e9
@@ -48,14 +48,27 @@ def draw(view: View, target: style.Target) -> style.Drawn | None:
     )
 
 
+def knows_planes(view: View) -> bool:
+    """Whether it is known over which plane everything came: of TCP that a flow label hashes it is not."""
+    if not view.run.scenario.transport.kind.is_kernels:
+        return True
+    planes = ints(view.run.samples, "plane")[is_text(view.run.samples, "role", "receiver")]
+    return bool(len(planes)) and bool(np.all(planes >= 0))
+
+
 def by_plane(view: View, edges: Ints) -> Floats:
     """Placed bytes per [bin, plane]; NaN where any receiver was not recording throughout the bin."""
-    packets, planes = view.packets, view.run.scenario.topology.planes
-    bins = len(edges) - 1
-    at = np.searchsorted(edges, packets.placed_ns, side="right") - 1
-    kept = packets.first_arrival & (at >= 0) & (at < bins)
-    cell = at[kept] * planes + packets.plane[kept]
-    placed = np.bincount(cell, weights=packets.size[kept], minlength=bins * planes).astype(np.float64).reshape(bins, planes)
+    planes, bins = view.run.scenario.topology.planes, len(edges) - 1
+    if view.run.scenario.transport.kind.is_kernels:
+        rows = view.run.samples[is_text(view.run.samples, "role", "receiver")]
+        at, plane, size = bins_ending(edges, ints(rows, "t_ns")), ints(rows, "plane"), ints(rows, "bytes")
+    else:
+        packets, first = view.packets, view.packets.first_arrival
+        at = np.searchsorted(edges, packets.placed_ns[first], side="right") - 1
+        plane, size = packets.plane[first], packets.size[first]
+    kept = (at >= 0) & (at < bins)
+    cell = at[kept] * planes + plane[kept]
+    placed = np.bincount(cell, weights=size[kept], minlength=bins * planes).astype(np.float64).reshape(bins, planes)
     for host in {view.receiver(flow) for flow in range(len(view.flows))}:
         placed[~view.coverage.bins(host, edges)] = np.nan
     return placed

@@ -38,8 +38,8 @@ def draw_all(view: View, target: style.Target) -> list[style.Drawn]:
 def _draw(view: View, target: style.Target, at: int, fault: Fault, cost: FaultCost) -> style.Drawn | None:
     packets, rtt = view.packets, view.rtt_base_ns
     flows = affected(view, fault)
-    if "packets" in view.run.missing or not flows:
-        return None
+    if "packets" in view.run.missing or not flows or view.run.scenario.transport.kind.is_kernels:
+        return None  # nobody recorded the kernel's packets one by one
     after = min(AFTER_RTTS_MAX, max(AFTER_RTTS, (cost.recovery_rtts or 0) + 4, (cost.stall_rtts or 0) + 4))
     after = max(after, _peak_rtts(view, fault) + 2)  # the peak is what the stall is read from: it is always in the picture
     start, stop = fault.start_ns - int(BEFORE_RTTS * rtt), fault.start_ns + int(after * rtt)

@@ -22,7 +22,11 @@ def draw(view: View, target: style.Target) -> style.Drawn | None:
     at = bins_ending(edges, ints(table, "t_ns")[mine])
     frame = view.run.scenario.transport.payload
     planes, flow = ints(table, "plane")[mine], ints(table, "flow")[mine]
-    per_flow = {name: _per_flow(len(edges) - 1, at, flow, ints(table, name)[mine]) / frame for name in ("window", "inflight")}
+    # TCP's subflows have a window each; a flow of ours has one, which every plane's row repeats
+    of_flow = "sum" if view.run.scenario.transport.kind.is_kernels else "max"
+    per_flow = {
+        name: _per_flow(len(edges) - 1, at, flow, ints(table, name)[mine], of_flow) / frame for name in ("window", "inflight")
+    }
     rtt = floats(table, "rtt_us")[mine] / 1e3
     rtt = np.where(rtt > 0, rtt, np.nan)
     middle = (edges[:-1] + edges[1:] - 2 * view.t0_ns) / 2e9
@@ -60,10 +64,14 @@ def draw(view: View, target: style.Target) -> style.Drawn | None:
     )
 
 
-def _per_flow(bins: int, at: Ints, flow: Ints, values: Ints) -> Floats:
-    """[bin, (min, median, max)] over flows; a flow's rows of one interval (one per plane) hold the same value."""
+def _per_flow(bins: int, at: Ints, flow: Ints, values: Ints, of_flow: str) -> Floats:
+    """[bin, (min, median, max)] over flows, whose rows of one interval, one per plane, are put together by `of_flow`."""
     kept = (at >= 0) & (at < bins)
-    each = pd.DataFrame({"bin": at[kept], "flow": flow[kept], "value": values[kept]}).groupby(["bin", "flow"])["value"].max()
+    each = (
+        pd.DataFrame({"bin": at[kept], "flow": flow[kept], "value": values[kept]})
+        .groupby(["bin", "flow"])["value"]
+        .agg(of_flow)
+    )
     over = each.groupby("bin").agg(["min", "median", "max"]).reindex(range(bins))
     return over.to_numpy(dtype="float64")
 

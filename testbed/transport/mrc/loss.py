@@ -202,7 +202,9 @@ class LossJudge:
         if not queue:
             return False
         plane, due = self._planes[path.plane], queue[0].sent + self.reorder.suspect_ns
-        return due + plane.allows(path) <= plane.arrived or due + plane.allows_elsewhere(path) <= self._latest.arrived
+        # A turn is no loss: however long a plane's queues were, half a round trip behind the others is enough to give one up.
+        elsewhere = min(plane.allows_elsewhere(path), path.extra_ns + self.reorder.start_ns)
+        return due + plane.allows(path) <= plane.arrived or due + elsewhere <= self._latest.arrived
 
     def verdicts(
         self, outstanding: dict[int, SentPacket], touched: Touched, first: int, end: int, reason: LossReason, now: int

@@ -20,23 +20,23 @@ class ReorderWindow:
     A packet that meets one frame more than another in its queues is late by that frame's serialisation time, whatever the RTT.
     """
 
-    __slots__ = ("_changed", "_floor", "_rtt_base_ns", "_value", "count")
+    __slots__ = ("_changed", "_rtt_base_ns", "_value", "count", "start_ns")
 
     def __init__(self, rtt_base_ns: int, frame_ns: int) -> None:
         self._rtt_base_ns = rtt_base_ns
-        self._floor = max(rtt_base_ns // 2, REORDER_FRAMES * frame_ns)
-        self._value = self._floor
+        self.start_ns = max(rtt_base_ns // 2, REORDER_FRAMES * frame_ns)  # and never less
+        self._value = self.start_ns
         self._changed = 0
         self.count = 0  # spurious retransmissions seen
 
     @property
     def suspect_ns(self) -> int:
         """How much later than a path's outstanding packet another must have arrived for the path to be passed over."""
-        return self._floor // SUSPECT_DIVISOR
+        return self.start_ns // SUSPECT_DIVISOR
 
     def value(self, now: int) -> int:
-        if self._value > self._floor and now - self._changed > REORDER_DECAY_RTTS * self._rtt_base_ns:
-            self._value = max(self._floor, self._value // 2)
+        if self._value > self.start_ns and now - self._changed > REORDER_DECAY_RTTS * self._rtt_base_ns:
+            self._value = max(self.start_ns, self._value // 2)
             self._changed = now
         return self._value
 
