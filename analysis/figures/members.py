@@ -31,7 +31,9 @@ def draw(table: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], fold
             axes.set_visible(False)
         for axes, metric in zip(grid.flat, metrics, strict=False):
             by_member = table.groupby("member", sort=False)[metric]
-            spans = pd.DataFrame({"median": by_member.median(), "low": by_member.min(), "high": by_member.max()}).reindex(names)
+            spans = pd.DataFrame({"median": by_member.median(), "low": by_member.min(), "high": by_member.max()}).reindex(
+                list(names)
+            )
             rows.append(spans.rename_axis("member").reset_index().assign(metric=metric))
             at = range(len(names))
             axes.barh(at, spans["median"].fillna(0.0), color=style.BLUE, height=0.65)

@@ -24,6 +24,7 @@ from testbed.run.tasks import Journal, Task
 
 SCHEMA = 1
 PLAN = "suite.json"
+BASE = "unchanged.yaml"  # a member as its suite has it, where the command line changed it
 JOURNAL = "runs.jsonl"
 
 
@@ -70,6 +71,8 @@ def _created(suite: Suite, out: Path, wanted: list[Task]) -> Path:
             spec, file = member.scenario.transport, files[member.name]
             file.parent.mkdir(parents=True)
             results.write_scenario(file.parent, dump(member.scenario), spec.policy_file, spec.policy_text, file.name)
+            if member.base is not None:
+                (file.parent / BASE).write_text(dump(member.base), encoding="utf-8")
         results.write_atomically(folder / PLAN, json.dumps(_plan(suite, wanted), indent=2) + "\n")
     except OSError as trouble:
         raise results.refused(folder, trouble) from trouble
@@ -113,6 +116,7 @@ def _plan(suite: Suite, wanted: list[Task]) -> dict[str, Any]:
                 "description": " ".join(member.scenario.description.split()),
                 "seeds": [task.seed for task in wanted if task.member == member.name],
                 "file": files[member.name],
+                "unchanged": str(Path(files[member.name]).with_name(BASE)) if member.base is not None else "",
                 "values": dict(member.values),
             }
             for member in suite.members
