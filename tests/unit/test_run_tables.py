@@ -232,6 +232,27 @@ def test_messages_of_one_end_only(raw: Raw) -> None:
     assert list(tables.messages(raw.source())["verdict"]) == ["incomplete"]
 
 
+POSTS = [("flow", "<u4"), ("message", "<u4"), ("bytes", "<u4"), ("t_ns", "<i8")]
+
+
+def test_what_a_killed_sender_had_posted_is_a_message(raw: Raw) -> None:
+    """One that it completed, one that arrived and was not acknowledged in time, one that nobody else knows of."""
+    raw.write("h0", "posts", POSTS, [(0, 0, 100, 10), (0, 1, 200, 20), (0, 2, 300, 30)])
+    raw.write("h0", "messages", MESSAGES, [(0, 0, 0, 100, 10, 90, 1)])
+    raw.write("h2", "messages", MESSAGES, [(0, 0, 1, 100, 15, 80, 1), (0, 1, 1, 200, 25, 85, 1)])
+    frame = tables.messages(raw.source())
+    assert list(frame["verdict"]) == ["ok", "incomplete", "incomplete"]
+    assert list(frame["post_ns"]) == [10, 20, 30]
+    assert list(frame["bytes"]) == [100, 200, 300]
+    assert list(frame["complete_ns"].isna()) == [False, True, True]
+    assert set(frame["host"]) == {"h0"}
+
+
+def test_posts_alone_are_messages(raw: Raw) -> None:
+    raw.write("h0", "posts", POSTS, [(0, 0, 100, 10)])
+    assert list(tables.messages(raw.source())["verdict"]) == ["incomplete"]
+
+
 def test_events_merge_faults_and_ev_states_in_order(raw: Raw) -> None:
     live = raw.path / "run"
     live.mkdir()
