@@ -99,8 +99,11 @@ def write(path: Path, suites: Sequence[Suite]) -> Baseline:
 
 
 def fingerprint(suite: Suite, member: str) -> str:
-    """Of a member's resolved scenario, but for what changes no packet."""
-    file = next(one["file"] for one in suite.plan["members"] if one["name"] == member)
+    """Of a member's resolved scenario as its suite has it, but for what changes no packet.
+
+    What the command line changed is under test: a run with `--set` is held against the baseline of the suite without it.
+    """
+    file = next(one.get("unchanged") or one["file"] for one in suite.plan["members"] if one["name"] == member)
     try:
         tree = yaml.safe_load((suite.folder / file).read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,6 +132,8 @@ def _made(path: Path, suites: Sequence[Suite], gates: Mapping[str, Gate]) -> Bas
 def _reference(path: Path, suites: Sequence[Suite], member: str, gates: Mapping[str, Gate]) -> Reference:
     for suite in suites:
         word = suite.status(member)[0] if member in suite.members else "not there"
+        if any(one.get("unchanged") for one in suite.plan["members"]):
+            raise _refused(path, f"{suite.folder} was run with --set", "a baseline is of the suite as its file has it")
         if word != "passed":
             raise _refused(path, f"{member} is {word} in {suite.folder}", "a baseline is made of sessions that passed")
     prints = {fingerprint(suite, member) for suite in suites}

@@ -191,6 +191,8 @@ def _notes(suite: Suite, reference: Baseline | None) -> tuple[str, ...]:
     if reference.machine != baseline.machine(suite.plan):
         there, here = _words(reference.machine), _words(baseline.machine(suite.plan))
         found.append(f"the baseline comes from another machine or kernel: {there}, here {here}")
+    if any(one.get("unchanged") for one in suite.plan["members"]):
+        found.append(f"the command line changed this run's scenarios: {suite.plan.get('command', '')}")
     absent = [name for name in reference.members if name not in suite.members]
     if absent:
         found.append(f"not in this run: {', '.join(absent)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -167,7 +167,7 @@ def judge(suite: Suite, *, complete: bool = True) -> Verdict:
     return Verdict(summary, printed + comparisons, int(worst))
 
 
-def write(folder: Path, *, complete: bool = True) -> Verdict:
+def write(folder: Path, *, complete: bool = True, figures: bool = False) -> Verdict:
     """Judge a suite's folder and write its table (Parquet, CSV), summary.json and summary.md, each whole or not at all."""
     suite = read(folder)
     verdict = judge(suite, complete=complete)
@@ -179,6 +179,15 @@ def write(folder: Path, *, complete: bool = True) -> Verdict:
         else:
             table.to_csv(part, index=False)
         part.replace(folder / f"suite.{suffix}")
+    shown = [
+        name
+        for name in (*SHOWN, *_costs(map(str, table.columns)))
+        if name in table and table.loc[table["counts"], name].notna().any()
+    ]
+    if figures and shown:
+        from analysis.figures import members
+
+        members.draw(table[table["counts"]], suite.members, shown, folder / "figures")
     write_atomically(folder / "summary.md", markdown(suite, verdict))
     write_atomically(folder / "summary.json", json.dumps(verdict.summary, indent=2, allow_nan=False) + "\n")
     return verdict
@@ -205,7 +214,8 @@ SHOWN = ("goodput_mbps", "goodput_ratio", "flow_goodput_ratio_min", "step_ms_mea
 def markdown(suite: Suite, verdict: Verdict) -> str:
     """The same for a page: a table of members, the claims, and what is wrong with runs that do not count."""
     summary = verdict.summary
-    names = [name for name in SHOWN if any(name in one["metrics"] for one in summary["members"])]
+    costs = dict.fromkeys(name for one in summary["members"] for name in _costs(one["metrics"]))
+    names = [name for name in (*SHOWN, *costs) if any(name in one["metrics"] for one in summary["members"])]
     found = [f"# {summary['suite']}: {summary['status']}", "", f"Run `{summary['run_id']}`, commit `{_commit(suite)}`.", ""]
     found += [" ".join(suite.plan["description"].split()), ""] if suite.plan["description"] else []
     found += [_row(["member", "status", "runs", *names]), _row(["---"] * (3 + len(names)))]
@@ -220,6 +230,11 @@ def markdown(suite: Suite, verdict: Verdict) -> str:
             found.append(_row([f"`{claim['text']}`", "yes" if claim["passed"] else "**no**", *sides]))
     wrong = [f"- `{one['name']}`: {text}" for one in summary["members"] for text in [*one["failed"], *one["errors"]]]
     return "\n".join([*found, *(["", *wrong] if wrong else [])]) + "\n"
+
+
+def _costs(names: Iterable[str]) -> list[str]:
+    """What faults cost, one by one: how long flows stood still."""
+    return [name for name in names if name.startswith("fault") and name.endswith("_stall_ms")]
 
 
 def measured(summary: Mapping[str, Any]) -> dict[str, float]:

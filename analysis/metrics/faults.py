@@ -15,6 +15,7 @@ import numpy as np
 from analysis.arrays import NS, Bools, Floats, Ints, ints
 from analysis.confirmed import Fault
 from analysis.view import View
+from testbed.model.scenario import Routing
 
 SETTLE_RTTS = 20  # DESIGN 4.4: stalls are watched until 20 base RTTs after the fault's end
 UNDISTURBED_RTTS = 5  # less undisturbed time than this says nothing about a flow's usual rate
@@ -111,11 +112,14 @@ def _recovery_ns(view: View, fault: Fault, lost_ns: Ints) -> float:
 def _from_ports(view: View, fault: Fault) -> tuple[int | None, float | None]:
     """(packets swallowed, ns from the fault to the last of them) as the faulty links' own ports counted them, per interval.
 
-    Where the kernel's stack sends there are no records of single packets. Everything counts, acknowledgements and routing too.
+    Where the kernel's stack sends there are no records of single packets; all count, acknowledgements too. Beside BGP,
+    which goes on trying a dead link, nothing can be told.
     """
     table = view.run.ports
-    if "ports" in view.run.missing or not fault.swallows:
-        return (None, None) if fault.swallows else (0, 0.0)
+    if not fault.swallows:
+        return 0, 0.0
+    if "ports" in view.run.missing or view.run.scenario.routing.kind is Routing.BGP:
+        return None, None
     ends = {(a, b) for link in fault.links for a, b in permutations((link.lower.node, link.upper.node))}
     pairs = list(zip(table["node"].astype(str), table["neighbour"].astype(str), strict=True))
     here = np.array([pair in ends for pair in pairs], dtype=np.bool_)

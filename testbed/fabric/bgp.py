@@ -90,7 +90,7 @@ class Bgp:
         place.mkdir(parents=True, exist_ok=True)
         shutil.chown(place, USER, USER)  # the daemons give up root
         (place / "zserv.api").unlink(missing_ok=True)
-        self._run(switch, "zebra", "frr version 8.4\nfrr defaults datacenter\n")
+        self._run(switch, "zebra", bgp.ZEBRA_CONFIG)
 
     def _start_speaking(self, switch: str) -> None:
         deadline = time.monotonic() + SOCKET_S

@@ -16,6 +16,10 @@ from testbed.model.topology import Tier, Topology
 T1_AS = 4_200_000_000  # RFC 6996: private use, 32 bits
 T0_AS = 4_200_000_001  # of T0 0; the next of T0 1, and so on
 S = 10**9
+# Next hops in the routes themselves, not as objects of their own: when a port loses its carrier Linux drops the objects that
+# use it, FRR 8.4 does not notice, and when the link is back it believes the group that it made before to be whole. The switch
+# then never uses that link again, though the session is up and zebra shows the route (measured; docs/baselines.md).
+ZEBRA_CONFIG = "frr version 8.4\nfrr defaults datacenter\nno zebra nexthop kernel enable\n"
 LOG_TIMES = "log timestamp precision 6"
 
 

@@ -9,7 +9,7 @@ from testbed.model import evs, framing, jobs, timing, units
 from testbed.model.faults import PlannedFault, resolve
 from testbed.model.flows import Flow, flows
 from testbed.model.paths import Path
-from testbed.model.scenario import DenySpec, Scenario, TransportKind
+from testbed.model.scenario import DenySpec, Routing, Scenario, TransportKind
 from testbed.model.topology import Tier, Topology
 from testbed.model.transport import EXPONENTIAL_FOREVER, MPR_UNIT, timeout_ns
 
@@ -91,6 +91,7 @@ def summary(scenario: Scenario, topology: Topology, cores: int) -> str:
         ("scenario", f"{scenario.name}, seed {scenario.seed}"),
         ("fabric", f"{len(topology.hosts)} hosts, {t0s} T0 and {t1s} T1 on {topology.spec.planes} planes"),
         ("links", f"{len(tiers)}: {tiers.count(Tier.NIC_T0)} nic-t0, {tiers.count(Tier.T0_T1)} t0-t1; {_rates(scenario)}"),
+        *([("routing", _routing(scenario))] if scenario.routing.hashes else []),
         ("round trip", f"{timing.rtt_base_ns(scenario) / 1e6:g} ms base"),
         ("in flight", f"{prediction.bdp_frames:.1f} frames per host ({planes} per plane), {_window(scenario, prediction)}"),
         ("payload ceiling", f"{ceiling:.1%} of the rate: {per_host / 1e6:.2f} Mbit/s per host"),
@@ -103,6 +104,16 @@ def summary(scenario: Scenario, topology: Topology, cores: int) -> str:
         *(("warning", warning) for warning in warnings(scenario, prediction, cores)),
     ]
     return "".join(f"{name:<16}{text}\n" for name, text in lines)
+
+
+def _routing(scenario: Scenario) -> str:
+    spec = scenario.routing
+    chosen = f"{spec.kind}, hash policy {spec.hash_policy} with seed {spec.hash_seed}"
+    if spec.kind is not Routing.BGP:
+        return chosen
+    timers = f"keepalive {units.format_time(spec.keepalive_ns)}, hold {units.format_time(spec.hold_ns)}"
+    bfd = f"BFD {units.format_time(spec.bfd.interval_ns)} x {spec.bfd.multiplier}" if spec.bfd else "no BFD"
+    return f"{chosen}; {timers}, {bfd}"
 
 
 def _transport_lines(scenario: Scenario, topology: Topology) -> list[tuple[str, str]]:

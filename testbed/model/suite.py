@@ -28,13 +28,15 @@ SEPARATOR = "/"
 class Member:
     """One scenario, loaded with its overrides, to be run `repeat` times with seeds counting up from its own.
 
-    `values`: what a sweep varies, key path -> value as written; empty in a suite.
+    `values`: what a sweep varies, key path -> value as written; empty in a suite. `base`: the member as the file has it,
+    where the command line changed it.
     """
 
     name: str
     scenario: Scenario
     repeat: int
     values: tuple[tuple[str, str], ...] = ()
+    base: Scenario | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +170,24 @@ def _member(entry: _Entry, suite: Path, root: Path, given: Given) -> tuple[list[
     """The members that one entry stands for: itself, or those of the suite that it names."""
     file = _file(entry, suite, root)
     if not is_suite(file):
-        scenario = load.load_with(file, entry.changes, given.overrides, given.seed)
-        return [Member(entry.name, scenario, given.repeat or entry.repeat or 1)], []
+        return [_loaded(entry.name, file, entry.changes, given.repeat or entry.repeat or 1, given)], []
     inner = _values(file)
     members = list[Member]()
     for one in inner["suite"]:
         below = _file(one, file, root)
         if is_suite(below):
             raise _refused(one.place, f"{one.scenario} is a suite in a suite in a suite", "name its members here")
-        scenario = load.load_with(below, {**one.changes, **entry.changes}, given.overrides, given.seed)
-        repeat = given.repeat or entry.repeat or one.repeat or 1
-        members.append(Member(entry.name + SEPARATOR + one.name, scenario, repeat))
+        repeat, changes = given.repeat or entry.repeat or one.repeat or 1, {**one.changes, **entry.changes}
+        members.append(_loaded(entry.name + SEPARATOR + one.name, below, changes, repeat, given))
     problems = _check(file, inner, members, inner["expect"], entry.name + SEPARATOR)
     if problems:
         raise ScenarioError(problems)
     return members, [Comparison(inner["name"], entry.name + SEPARATOR, tuple(inner["expect"]))] if inner["expect"] else []
+
+
+def _loaded(name: str, file: Path, changes: Mapping[str, t.Tree], repeat: int, given: Given) -> Member:
+    scenario = load.load_with(file, changes, given.overrides, given.seed)
+    return Member(name, scenario, repeat, base=load.load_with(file, changes) if given.overrides else None)
 
 
 def _file(entry: _Entry, suite: Path, root: Path) -> Path:

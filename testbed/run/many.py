@@ -31,7 +31,8 @@ def command(options: argparse.Namespace) -> ExitStatus:
             print(f"{wanted.name}: valid, {len(wanted.members)} members", file=sys.stderr if options.json else sys.stdout)
         return ExitStatus.PASSED
     display = Display(sys.stderr, quiet=options.quiet)
-    done = suites.run(wanted, options.out, display, _engine(options, wanted), resume=options.resume)
+    engine, figures = _engine(options, wanted), not options.no_figures
+    done = suites.run(wanted, options.out, display, engine, resume=options.resume, figures=figures)
     for line in done.lines:
         display.say(line)
     if options.json:

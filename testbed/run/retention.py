@@ -23,7 +23,7 @@ WRITTEN = re.compile(  # below a run's folder
     rf"(manifest|summary|connections)\.json|scenario\.yaml|report\.html|({TABLES})\.parquet"
     r"|logs/(frr/)?[^/]+\.(log|conf|json)|figures/[^/]+\.(png|svg|csv)|raw/.+|captures/[^/]+\.pcap"
 )
-OF_SUITE = re.compile(r"logs/[^/]+\.log|runs/[^/]+/member\.yaml")  # and the runs below runs/<member>/<scenario>/
+OF_SUITE = re.compile(r"logs/[^/]+\.log|runs/[^/]+/(member|unchanged)\.yaml")  # and the runs below runs/<member>/<scenario>/
 DAY_S = 86400.0
 
 

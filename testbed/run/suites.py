@@ -24,6 +24,7 @@ from testbed.run.tasks import Journal, Task
 
 SCHEMA = 1
 PLAN = "suite.json"
+BASE = "unchanged.yaml"  # a member as its suite has it, where the command line changed it
 JOURNAL = "runs.jsonl"
 
 
@@ -37,7 +38,9 @@ class Done:
     lines: list[str]
 
 
-def run(suite: Suite, out: Path, display: Display, engine: Callable[[Path], Engine], *, resume: bool = False) -> Done:
+def run(
+    suite: Suite, out: Path, display: Display, engine: Callable[[Path], Engine], *, resume: bool = False, figures: bool = True
+) -> Done:
     """Run all of it, or with `resume` what the newest folder of that name still lacks, and judge what is there.
 
     ScenarioError when there is nothing to resume, or the folder is of another plan.
@@ -48,14 +51,14 @@ def run(suite: Suite, out: Path, display: Display, engine: Callable[[Path], Engi
     limit_s = None if suite.time_limit_ns is None else suite.time_limit_ns / 1e9
     batch = Batch(wanted, Journal(folder / JOURNAL), engine(folder), display, suite.retries, limit_s)
     complete = batch.run()
-    return conclude(folder, complete=complete)
+    return conclude(folder, complete=complete, figures=figures)
 
 
-def conclude(folder: Path, *, complete: bool = True) -> Done:
+def conclude(folder: Path, *, complete: bool = True, figures: bool = True) -> Done:
     """Table, verdict and summaries of what has ended."""
     from analysis import suites
 
-    found = suites.write(folder, complete=complete)
+    found = suites.write(folder, complete=complete, figures=figures)
     results.give_batch_to_caller(folder)
     return Done(folder, ExitStatus(found.exit_status), found.claims, suites.lines(found))
 
@@ -68,6 +71,8 @@ def _created(suite: Suite, out: Path, wanted: list[Task]) -> Path:
             spec, file = member.scenario.transport, files[member.name]
             file.parent.mkdir(parents=True)
             results.write_scenario(file.parent, dump(member.scenario), spec.policy_file, spec.policy_text, file.name)
+            if member.base is not None:
+                (file.parent / BASE).write_text(dump(member.base), encoding="utf-8")
         results.write_atomically(folder / PLAN, json.dumps(_plan(suite, wanted), indent=2) + "\n")
     except OSError as trouble:
         raise results.refused(folder, trouble) from trouble
@@ -111,6 +116,7 @@ def _plan(suite: Suite, wanted: list[Task]) -> dict[str, Any]:
                 "description": " ".join(member.scenario.description.split()),
                 "seeds": [task.seed for task in wanted if task.member == member.name],
                 "file": files[member.name],
+                "unchanged": str(Path(files[member.name]).with_name(BASE)) if member.base is not None else "",
                 "values": dict(member.values),
             }
             for member in suite.members

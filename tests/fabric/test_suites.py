@@ -1,17 +1,21 @@
-"""Suites as they really run: one child per run, whose death ends no suite, and going on after an interruption."""
+"""Suites as they really run: one child per run, whose death ends no suite; interruptions; the nightly; Dask workers."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from analysis import history
@@ -118,3 +122,51 @@ def test_the_timer_units_command_line_runs_a_suite_and_leaves_what_the_readme_sa
     (log,) = (out / "logs").glob("nightly-night-*.log")
     assert "[2/2] tiny s2 starts" in log.read_text()
     assert done.stdout.endswith(f"; {log}\n")
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A scheduler and two workers of this project on this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    python = [sys.executable, "-m"]
+    scheduler = [*python, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    worker = [*python, "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    started = []
+    try:
+        for number, argv in enumerate([scheduler, *([*worker, "--resources", "emulation=1"] for _ in range(2))]):
+            own = ["--local-directory", str(folder / str(number))] if number else []
+            with (folder / f"dask-{number}.log").open("wb") as log:
+                started.append(subprocess.Popen([*argv, *own], cwd=ROOT, stdout=log, stderr=log))
+        yield address, started[1:]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is not installed (requirements-dask.txt)")
+def test_a_sweep_on_two_dask_workers_outlives_one_of_them(tmp_path: Path) -> None:
+    """Each run once, in one table, with its whole folder here, though a worker dies with a run in its hands."""
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    members = "\n".join(f"  - {{scenario: tiny, as: m{number}, set: {{transport.evs: {number}}}}}" for number in (1, 2))
+    (tmp_path / "three.yaml").write_text(f"name: three\nretries: 0\nsuite:\n{members}\n")
+    with cluster(tmp_path) as (address, workers):
+        wait_for(lambda: all("Registered to" in (tmp_path / f"dask-{number}.log").read_text() for number in (1, 2)))
+        run = command(tmp_path, "--engine", "dask", "--scheduler", address, "--repeat", "2", "--json")
+        wait_for(lambda: list((tmp_path / "1").rglob("scenario.yaml")))  # the first worker has begun a run
+        workers[0].kill()
+        printed, said = run.communicate(timeout=200)
+    assert run.returncode in {0, 1, 4}, said  # what the machine made of them
+    assert sorted((one["seed"], one["path"].split("/runs/")[1][:5]) for one in json.loads(printed)) == [
+        (1, "00-m1"),
+        (1, "01-m2"),
+        (2, "00-m1"),
+        (2, "01-m2"),
+    ]
+    latest = tmp_path / "out" / "three" / "latest"
+    table = pd.read_csv(latest / "suite.csv")
+    assert table["try"].tolist() == [1] * 4
+    assert {(latest / path / "packets.parquet").is_file() for path in table["path"]} == {True}
+    assert not list((tmp_path / "2").rglob("mrc-testbed-*"))  # a worker keeps nothing

@@ -37,9 +37,11 @@ def test_bgp_converges_withdraws_and_a_dead_daemon_is_named(sandbox: Sandbox) ->
             net.apply_fault(link, FaultAction.DOWN)
             wait_for(lambda: ways(net, "p0t0-0") == 1 and ways(net, "p0t1-0") == 1)
             net.undo_fault(link, FaultAction.DOWN)
+            wait_for(lambda: net.routes_missing() == [])  # the side that lost its carrier takes the link back too
             net.reboot("p0t1-1")
             net.boot("p0t1-1")
             net.check_routing()  # what was ended on purpose is no failure
+            wait_for(lambda: net.routes_missing() == [])
             victim = daemon("bgpd", "p0t0-1")
             os.kill(victim, signal.SIGKILL)
             with pytest.raises(RunError, match=r"bgpd of p0t0-1 was ended by SIGKILL; the end of its log:\n(.*\n)*.*BGP"):

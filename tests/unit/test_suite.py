@@ -64,6 +64,8 @@ def test_the_command_line_has_the_last_word(here: Path) -> None:
     given = suite.Given(("links.delay=5ms",), seed=9, repeat=2)
     (member,) = loaded(here, "name: one\nsuite: [{scenario: tiny, repeat: 5, set: {links.delay: 1ms}}]\n", given).members
     assert (member.repeat, member.scenario.seed, member.scenario.links.delay_ns) == (2, 9, (5_000_000, 5_000_000))
+    assert member.base is not None  # what the suite says without it is what a baseline is of
+    assert member.base.links.delay_ns == (1_000_000, 1_000_000)
 
 
 def test_a_member_may_be_a_comparison(here: Path) -> None:

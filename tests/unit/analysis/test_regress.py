@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,23 @@ def test_a_scenario_that_changed_is_not_compared(tmp_path: Path, reference: base
     ]
     (folder / "runs/links/member.yaml").write_text("name: links\nseed: 7\nexpect: [goodput_ratio >= 0.5]\n")
     assert failed(regress.regress(folder, reference)) == [("links", "goodput_mbps")]
+
+
+def test_what_the_command_line_changed_is_under_test_not_another_scenario(tmp_path: Path, reference: baseline.Baseline) -> None:
+    folder = session(tmp_path / "run", np.random.default_rng(1), {"goodput_mbps": 0.8})
+    plan = json.loads((folder / "suite.json").read_text())
+    for member in plan["members"]:
+        member["unchanged"] = f"runs/{member['name']}/unchanged.yaml"
+        (folder / member["unchanged"]).write_text(f"name: {member['name']}\n")
+        (folder / member["file"]).write_text(f"name: {member['name']}\nlinks: {{rate: 1mbit}}\n")
+    (folder / "suite.json").write_text(json.dumps(plan | {"command": "run_experiment.py --set links.rate=1mbit"}))
+    found = regress.regress(folder, reference)
+    assert failed(found) == [("links", "goodput_mbps")]
+    assert found.notes == ("the command line changed this run's scenarios: run_experiment.py --set links.rate=1mbit",)
+    rng = np.random.default_rng(8)
+    others = [session(tmp_path / str(number), rng) for number in range(2)]
+    with pytest.raises(ScenarioError, match="was run with --set"):
+        baseline.write(tmp_path / "made.yaml", [suites.read(one) for one in (*others, folder)])
 
 
 def test_a_run_that_broke_fails(tmp_path: Path, reference: baseline.Baseline) -> None:

@@ -27,7 +27,12 @@ def test_medians_of_the_runs_that_count_and_claims_over_them(tmp_path: Path) -> 
     ]
     claims = ["rc-bgp.goodput_mbps * 3 < mrc.goodput_mbps", "mrc.fault0_stall_ms == 3", "mrc.goodput_mbps > rc-bgp.busbw_mbps"]
     folder = write(tmp_path / "suite", attempts, claims)
-    verdict = suites.write(folder)
+    verdict = suites.write(folder, figures=True)
+    drawn = pd.read_csv(folder / "figures" / "members.csv")
+    assert drawn[["member", "metric", "median"]].to_numpy().tolist()[:2] == [
+        ["mrc", "goodput_mbps", 110.0],
+        ["rc-bgp", "goodput_mbps", 30.0],
+    ]
     assert verdict.summary["members"][0]["metrics"] == {"goodput_mbps": 110.0, "fault0_stall_ms": 3.0}
     (comparison,) = verdict.summary["comparisons"]
     assert [(one["passed"], one["actual"], one["bound"]) for one in comparison["expectations"]] == [
