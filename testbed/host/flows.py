@@ -17,7 +17,7 @@ from testbed.host.memory import Content, Region
 from testbed.host.nic import Endpoint, QueuePair
 from testbed.host.plan import Flow
 from testbed.host.recorder import Arrivals
-from testbed.host.records import Table
+from testbed.host.records import RecordFiles, Table
 
 SENDER = 0
 RECEIVER = 1
@@ -59,7 +59,7 @@ class FlowError(Exception):
 class SenderFlow:
     """Posts messages in order; what finds `depth` of them outstanding waits here. Times are absolute ns."""
 
-    def __init__(self, flow: Flow, pair: QueuePair, endpoint: Endpoint, messages: Table, stripe: Stripe = WHOLE) -> None:
+    def __init__(self, flow: Flow, pair: QueuePair, endpoint: Endpoint, files: RecordFiles, stripe: Stripe = WHOLE) -> None:
         self.flow = flow
         self.stripe = stripe
         self.pair = pair
@@ -68,7 +68,9 @@ class SenderFlow:
         self.completed = 0
         self.completed_bytes = 0
         self._post = endpoint.post_write
-        self._row = messages.row
+        self._row = files.messages.row
+        self._posts = files.posts
+        self._flush = files.flush_messages
         self._remote: Remote | None = None
         self._posted: deque[tuple[int, int]] = deque()  # (since, size) of the messages outstanding, oldest first
         self._waiting: deque[tuple[int, memoryview]] = deque()
@@ -154,6 +156,8 @@ class SenderFlow:
         address = remote.address + number % self.flow.depth * self.flow.message
         self._post(self.qp, number, data, address, remote.rkey, number & IMMEDIATE_MASK, now)
         self._next = number + 1
+        self._posts.row(self.flow.flow, self.stripe.number(number), len(data), since)
+        self._flush()
         self._posted.append((since, len(data)))
 
 

@@ -50,6 +50,12 @@ TABLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("end_ns", "<i8"),
         ("verdict", "u1"),
     ),
+    "posts": (
+        ("flow", "<u4"),
+        ("message", "<u4"),
+        ("bytes", "<u4"),
+        ("t_ns", "<i8"),
+    ),
     "steps": (
         ("job", "<u2"),
         ("step", "<u4"),
@@ -166,6 +172,7 @@ class RecordFiles:
         self.packets = Table(directory, "packets")
         self.received = Table(directory, "received")
         self.messages = Table(directory, "messages")
+        self.posts = Table(directory, "posts")
         self.steps = Table(directory, "steps")
         self.ev_states = Table(directory, "ev_states")
         self.port_states = Table(directory, "port_states")
@@ -174,11 +181,16 @@ class RecordFiles:
         self.loop = Table(directory, "loop")
         self.trace = Table(directory, "trace") if trace else None
         self._tables = [
-            *(self.packets, self.received, self.messages, self.steps),
+            *(self.packets, self.received, self.messages, self.posts, self.steps),
             *(self.ev_states, self.port_states, self.plane_states, self.samples, self.loop),
         ]
         if self.trace is not None:
             self._tables.append(self.trace)
+
+    def flush_messages(self) -> None:
+        """So that a kill hides neither what was under way nor what had just ended."""
+        self.messages.flush()
+        self.posts.flush()
 
     def flush(self) -> None:
         """Hand everything gathered so far to the kernel."""

@@ -111,7 +111,7 @@ class Session:
         return qp
 
     def _sender(self, flow: Flow, stripe: Stripe) -> SenderFlow:
-        return SenderFlow(flow, self._queue_pair(flow, stripe, None), self.endpoint, self.files.messages, stripe)
+        return SenderFlow(flow, self._queue_pair(flow, stripe, None), self.endpoint, self.files, stripe)
 
     def _receiver(self, flow: Flow, stripe: Stripe, planes: int) -> ReceiverFlow:
         region = Region(flow.depth, flow.message)
@@ -265,7 +265,7 @@ class Session:
     def _progress(self, now: int) -> None:
         if self.phase not in (Phase.RUNNING, Phase.STOPPED):
             return
-        counters = self.endpoint.statistics()
+        counters = self._counters()
         self.control.send(
             {
                 "type": "progress",
@@ -276,8 +276,12 @@ class Session:
                 "retransmissions": counters["retransmissions"],
                 "messages": self.workloads.messages,
                 "lag_ns_max": self.sampler.lag.take_worst(),
+                "counters": counters,
             }
         )
+
+    def _counters(self) -> dict[str, int]:
+        return self.endpoint.statistics() | self.workloads.counters() | self.extra_counters()
 
     def close(self) -> None:
         """Write down what is incomplete and close the records. Once."""
@@ -287,8 +291,7 @@ class Session:
 
     def farewell(self) -> None:
         """The last message: all counters."""
-        counters = self.endpoint.statistics() | self.workloads.counters() | self.extra_counters()
-        self.control.send({"type": "bye", "counters": counters})
+        self.control.send({"type": "bye", "counters": self._counters()})
 
     def _log(self, what: str) -> None:
         print(f"{self.plan.host}: {what}", file=sys.stderr, flush=True)

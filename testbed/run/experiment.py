@@ -132,11 +132,12 @@ def _first_manifest(scenario: Scenario, text: str) -> Manifest:
         "cpu": provenance.cpu(),
         "scenario_sha256": provenance.digest(text),
         "rtt_base_ns": timing.rtt_base_ns(scenario),
+        "wall_offset_ns": time.time_ns() - time.monotonic_ns(),
     }
 
 
 def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
-    """What the sandbox reported. Absolute times are CLOCK_MONOTONIC; the offset leads to wall-clock time."""
+    """What the sandbox reported. Absolute times are CLOCK_MONOTONIC; the first manifest has the offset to wall-clock time."""
     found: Manifest = {
         "bringup_s": outcome.bringup_s,
         "teardown_s": outcome.teardown_s,
@@ -150,7 +151,6 @@ def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
         "counters": outcome.counters,
         "socket_drops": {host: counters["receive_buffer_drops"] for host, counters in outcome.counters.items() if counters},
         "fabric_failures": outcome.fabric_failures,
-        "wall_offset_ns": time.time_ns() - time.monotonic_ns(),
         "stop_ns": outcome.stop_ns,
         "drained_ns": outcome.drained_ns,
     }

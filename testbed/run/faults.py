@@ -52,6 +52,7 @@ class Faults:
         self._kernel = kernel
         self._log = log
         self._active: dict[int, str] = {}
+        self._of_hosts: set[int] = set()
         self._starts: dict[FaultAction, Callable[[str], int]] = {
             FaultAction.REBOOT: kernel.reboot,
             FaultAction.HANG: kernel.hang,
@@ -68,6 +69,11 @@ class Faults:
     def active(self) -> tuple[str, ...]:
         return tuple(self._active.values())
 
+    @property
+    def in_fabric(self) -> bool:
+        """Whether one of them holds something of the fabric: a host that is stopped or dead does not."""
+        return bool(self._active.keys() - self._of_hosts)
+
     def schedule(self, timeline: Timeline, planned: Iterable[PlannedFault], t0_ns: int) -> None:
         """Of two at one time the end comes first: one fault may begin where another ends."""
         faults = tuple(planned)
@@ -79,6 +85,8 @@ class Faults:
 
     def _start(self, fault: PlannedFault, planned_ns: int) -> None:
         places = fault.places
+        if fault.spec.action in OF_HOSTS:
+            self._of_hosts.add(fault.index)
         self._active[fault.index] = f"{fault.doing} {', '.join(places[:2])}{', ...' if len(places) > 2 else ''}"
         self._do("fault_start", fault, planned_ns, self._starts, self._kernel.apply_faults)
 

@@ -31,7 +31,8 @@ PLANE_CAUSES = ("", "port_down", "port_up", "peer_down", "peer_up", "probe_answe
 EV_CAUSES = ("", "marked", "trimmed", "lost", "always_skip", "turn_passed", "probes_answered", "deny", "allow", "too_few")
 ROLES = ("sender", "receiver", "stream")
 NO_PLANE = 255
-OK, CORRUPT = 1, 2  # a message's verdict
+SENDER = 0  # a message's role
+INCOMPLETE, OK, CORRUPT = 0, 1, 2  # its verdict
 CE, DUPLICATE, TRIMMED, REFUSED = 1, 2, 8 | 16, 32  # the receiver's flags
 
 Connection = dict[str, Any]
@@ -104,7 +105,7 @@ def packets(source: Source) -> pd.DataFrame:
 
 def messages(source: Source) -> pd.DataFrame:
     """One row per message from its two ends. `ok` needs both: checked at the receiver, completed at the sender."""
-    rows = source.every("messages")
+    rows = with_posts(source.every("messages"), source.every("posts"))
     if rows is None:
         return pd.DataFrame()
     of_flow = pd.DataFrame(source.connections).drop_duplicates("flow").set_index("flow")
@@ -132,6 +133,19 @@ def messages(source: Source) -> pd.DataFrame:
             "phase": number % per_step,
         }
     )
+
+
+def with_posts(rows: pd.DataFrame | None, posts: pd.DataFrame | None) -> pd.DataFrame | None:
+    """`rows`, and what a sender that was killed had posted and could not say the end of."""
+    if posts is None:
+        return rows
+    posted = posts.rename(columns={"t_ns": "start_ns"}).assign(role=SENDER, end_ns=0, verdict=INCOMPLETE)
+    if rows is None:
+        return posted
+    key = ["flow", "message"]
+    sent = pd.MultiIndex.from_frame(rows.loc[rows["role"] == SENDER, key])
+    lost = posted[~pd.MultiIndex.from_frame(posted[key]).isin(sent)]
+    return pd.concat([rows, lost], ignore_index=True) if len(lost) else rows
 
 
 def steps(source: Source) -> pd.DataFrame:

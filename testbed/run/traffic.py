@@ -201,7 +201,8 @@ class _Traffic:
         if stuck:
             raise RunError(f"did not leave within {QUIT_S:g} s and was ended: {', '.join(stuck)}")
         for host in self._hosts:
-            self._outcome.counters[host.name] = host.messages.get("bye", {}).get("counters", {})
+            last = host.messages.get("bye", host.progress)  # a host that was killed has no last word
+            self._outcome.counters[host.name] = last.get("counters", {})
         byes = {host.name: host.messages.get("bye", {}) for host in self._hosts}
         self._outcome.kernel_flows = iperf.outcome(self._scenario, self._kernels, self._evs, byes)
         for flow in self._outcome.kernel_flows:
@@ -296,8 +297,8 @@ class _Traffic:
             self._outcome.stop_ns = stop_ns
             self._drain(stop_ns + measure.drain_ns)
             self._outcome.bgp_missing = fabric.routes_missing()
-            if self._scenario.faults and not faults.active:
-                self._check_routes(fabric)  # every fault has been undone: nothing of it is left
+            if self._scenario.faults and not faults.in_fabric:
+                self._check_routes(fabric)  # every fault of it has been undone: nothing is left
         finally:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
             self._outcome.fabric_failures = telemetry.failures()

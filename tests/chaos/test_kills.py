@@ -5,6 +5,7 @@ Not part of `make test`: `make test-chaos` kills 200 times (CHAOS_KILLS changes 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import analysis
 from tests.fabric import inventory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,7 @@ SMALL = (
     *("--set", "measure={warmup: 500ms, duration: 2s, drain: 1s}", "--set", "expect=[]"),
     *("--set", "faults=[{at: 1s, link: 'p0t0-0:p0t1-1', action: down, for: 500ms}]"),
 )
-LASTS_S = 7.0  # such a run, report and all, on an idle machine; a later moment is one after the end
+MISSES = 5  # runs for one kill: a moment may find none of the wanted kind, or the run ended
 VICTIMS = ("runner", "host", "helper")  # a helper: any process below the runner that is no host
 
 
@@ -62,47 +64,67 @@ def is_host(pid: int) -> bool:
         return False
 
 
-def kill_one(run: subprocess.Popen[str], victim: str, rng: random.Random) -> str:
-    """SIGKILL to the runner, or to one of the processes that it has at the moment; what was hit."""
+def kill_one(run: subprocess.Popen[str], victim: str, rng: random.Random) -> bool:
+    """SIGKILL to the runner, or to one of the processes that it has at the moment; whether there was one."""
     if victim == "runner":
         run.kill()
-        return victim
+        return True
     pids = [pid for pid in below(run.pid) if is_host(pid) == (victim == "host")]
     if not pids:
-        return "nobody"
+        return False
     pid = rng.choice(sorted(pids))
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        return "nobody"
-    return victim
+        return False
+    return True
 
 
 def test_whatever_is_killed_nothing_stays(tmp_path: Path) -> None:
     rng = random.Random(int(os.environ.get("CHAOS_SEED", "1")))
     before, sysctls = inventory.take(ROOT), inventory.sysctls()
-    hit = dict.fromkeys((*VICTIMS, "nobody"), 0)
-    for number in range(KILLS):
-        moment, victim = rng.uniform(0.05, LASTS_S), VICTIMS[number % len(VICTIMS)]
+    began = time.monotonic()
+    whole = start(tmp_path / "whole", *SMALL)
+    stderr = whole.communicate(timeout=300)[1]
+    assert whole.returncode in {0, 4}, stderr
+    lasts_s = time.monotonic() - began
+    hit = dict.fromkeys(VICTIMS, 0)
+    number = 0
+    while sum(hit.values()) < KILLS:
+        assert number < MISSES * KILLS, f"of {number} runs only {hit} were hit"
+        moment, victim = rng.uniform(0.05, lasts_s), min(VICTIMS, key=lambda name: hit[name])
         run = start(tmp_path / str(number), *SMALL)
         try:
             run.wait(moment)
         except subprocess.TimeoutExpired:
-            struck = kill_one(run, victim, rng)
-        else:
-            struck = "nobody"
-        hit[struck] += 1
+            if kill_one(run, victim, rng):
+                hit[victim] += 1
         stderr = run.communicate(timeout=120)[1]
-        about = f"kill {number}: {victim} after {moment:.2f} s, status {run.returncode}\n{stderr}"
+        about = f"run {number}: {victim} after {moment:.2f} s, status {run.returncode}\n{stderr}"
         assert run.returncode in {0, 1, 4, 5, -signal.SIGKILL}, about
         assert "Traceback" not in stderr, about
         assert inventory.settled(before, ROOT) == before, about
         assert inventory.sysctls() == sysctls, about
         assert list((tmp_path / "scratch").iterdir()) == [], about
-    print(f"{KILLS} kills: {hit}")
+        check_results(tmp_path / str(number) / "quickstart", about)
+        number += 1
+    print(f"{KILLS} kills in {number} runs of {lasts_s:.1f} s: {hit}")
     began = time.monotonic()
     last = start(tmp_path / "last")
     stderr = last.communicate(timeout=300)[1]
     assert last.returncode in {0, 1, 4}, stderr
     print(f"quickstart afterwards: status {last.returncode}, {time.monotonic() - began:.0f} s")
     assert inventory.settled(before, ROOT) == before
+
+
+def check_results(results: Path, about: str) -> None:
+    """Whatever is there of a run can be read: JSON as JSON, tables as tables, or raw records that `collect` takes."""
+    for file in results.glob("*/*.json"):
+        json.loads(file.read_text())
+    for folder in {table.parent for table in results.glob("*/*.parquet")}:
+        if (folder / "summary.json").exists():
+            analysis.load(folder)
+    for outcome in results.glob("*/raw/run/outcome.json"):
+        json.loads(outcome.read_text())
+    manifests = list(results.glob("*/manifest.json"))
+    assert all(json.loads(file.read_text())["status"] for file in manifests), about

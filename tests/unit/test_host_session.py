@@ -164,8 +164,20 @@ def test_messages_flow_and_are_checked_on_both_sides(world: World) -> None:
         assert [message["type"] for message in told].count("drained") == 1
         progress = [message for message in told if message["type"] == "progress"]
         assert set(progress[0]) == {
-            *("type", "t_ns", "placed_bytes", "acked_bytes", "packets_sent", "retransmissions", "messages", "lag_ns_max")
+            *(
+                "type",
+                "t_ns",
+                "placed_bytes",
+                "acked_bytes",
+                "packets_sent",
+                "retransmissions",
+                "messages",
+                "lag_ns_max",
+                "counters",
+            )
         }
+        assert progress[-1]["counters"]["placed_bytes"] == progress[-1]["placed_bytes"] > 0
+        assert progress[-1]["counters"]["messages_completed"] == progress[-1]["messages"]
         rows = world.records(index, "messages")
         sent, got = rows[rows["role"] == 0], rows[rows["role"] == 1]
         assert len(sent) > 10

@@ -23,7 +23,7 @@ from tests.support import machine
 ROOT = Path(__file__).resolve().parents[2]
 HERE = "# here"
 COST = 80  # units of `machine.speed`: two seconds where a unit is 25 ms
-MANY = 2500
+MANY = 1500
 BASE = """\
 name: base
 topology: {planes: 2, t0_groups: 2, t1_per_plane: 3, hosts_per_t0: 2}

@@ -177,11 +177,17 @@ def test_switches_that_hang_and_hosts_that_stop_or_die(tmp_path: Path) -> None:
     )
     scenario = load.load_text(SCENARIO, "faulty.yaml", [f"faults=[{', '.join(entries)}]"])
     kernel, timeline, log = Kernel(), Timeline(), EventLog(tmp_path / "events.jsonl")
-    Faults(kernel, kernel, log).schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    faults = Faults(kernel, kernel, log)
+    faults.schedule(timeline, model_faults.resolve(scenario, build(scenario.topology)), T0)
+    in_fabric = {}
     while (due := timeline.next_ns()) is not None:
         kernel.now = due
         timeline.fire(due)
+        in_fabric[(due - T0) / S] = faults.in_fabric
+    assert [at for at, some in in_fabric.items() if some] == [2, 2.5, 6, 7]
     log.close()
+    assert faults.active == ("kill h1",)
+    assert not faults.in_fabric, "a dead host leaves the fabric as it is planned"
     assert [(what, (at - T0) / S, where, how) for what, at, where, how in kernel.done] == [
         ("hang", 2, "p1t1-0", ""),
         ("pause", 2.5, "h1", ""),

@@ -15,8 +15,8 @@ from testbed.run import tables
 from testbed.run.records import RecordWriter
 from testbed.run.tables import Source
 from testbed.run.telemetry import COUNTERS, CPU_FIELDS, PORT_FIELDS
+from testbed.transport.common import events as mrc_events
 from testbed.transport.mrc import ev as mrc_ev
-from testbed.transport.mrc import events as mrc_events
 from testbed.transport.mrc import planes as mrc_planes
 
 PACKETS = [
@@ -229,6 +229,27 @@ def test_messages_are_ok_only_when_both_ends_say_so(raw: Raw) -> None:
 def test_messages_of_one_end_only(raw: Raw) -> None:
     """The receiver died with its records: nothing says the message arrived."""
     raw.write("h0", "messages", MESSAGES, [(0, 0, 0, 4096, 10, 90, 1)])
+    assert list(tables.messages(raw.source())["verdict"]) == ["incomplete"]
+
+
+POSTS = [("flow", "<u4"), ("message", "<u4"), ("bytes", "<u4"), ("t_ns", "<i8")]
+
+
+def test_what_a_killed_sender_had_posted_is_a_message(raw: Raw) -> None:
+    """One that it completed, one that arrived and was not acknowledged in time, one that nobody else knows of."""
+    raw.write("h0", "posts", POSTS, [(0, 0, 100, 10), (0, 1, 200, 20), (0, 2, 300, 30)])
+    raw.write("h0", "messages", MESSAGES, [(0, 0, 0, 100, 10, 90, 1)])
+    raw.write("h2", "messages", MESSAGES, [(0, 0, 1, 100, 15, 80, 1), (0, 1, 1, 200, 25, 85, 1)])
+    frame = tables.messages(raw.source())
+    assert list(frame["verdict"]) == ["ok", "incomplete", "incomplete"]
+    assert list(frame["post_ns"]) == [10, 20, 30]
+    assert list(frame["bytes"]) == [100, 200, 300]
+    assert list(frame["complete_ns"].isna()) == [False, True, True]
+    assert set(frame["host"]) == {"h0"}
+
+
+def test_posts_alone_are_messages(raw: Raw) -> None:
+    raw.write("h0", "posts", POSTS, [(0, 0, 100, 10)])
     assert list(tables.messages(raw.source())["verdict"]) == ["incomplete"]
 
 
