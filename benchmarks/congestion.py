@@ -11,8 +11,8 @@ import sys
 from statistics import mean
 
 from testbed.host import compiled
+from testbed.transport.common.events import Fate
 from testbed.transport.mrc import nscc, skip
-from testbed.transport.mrc.events import Fate
 from tests.support.clos import Switches
 from tests.support.loads import Incast, Permutation, TwoFlows
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from testbed.host import compiled
-from testbed.transport.mrc.events import Fate
+from testbed.transport.common.events import Fate
 from testbed.transport.mrc.trace import Kind
 from tests.support.virtual import MS, Packet, Pair, Verdict
 

@@ -19,7 +19,7 @@ class Seen:
 
     `subflows`: the most at once, by the address that says in which plane.
 
-    `segments` and `retransmissions` are totals of the connections last seen.
+    `congestion`, `segments` and `retransmissions` are those of the connections last seen.
     """
 
     connected: bool = False
@@ -65,7 +65,7 @@ class Sampler:
         if whole is not None:
             seen.mptcp |= not whole.fell_back
             seen.fell_back |= whole.fell_back
-        seen.congestion |= {one.congestion for one in mine}
+        seen.congestion = {one.congestion for one in mine}  # iperf3 sets it on a connection that is there already
         counts: dict[str, int] = {}
         for one in mine:
             end = one.local if one.local in self._plan.planes else one.remote

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from testbed.transport.common.codepoints import ECN_CE, Dscp
 from testbed.transport.mrc import Endpoint, EndpointConfig, PortConfig, Trace, WriteComplete
-from testbed.transport.mrc.codepoints import ECN_CE, Dscp
 from testbed.transport.mrc.packets import Datagram
 from tests.support.virtual import MS, inner
 

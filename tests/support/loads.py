@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from testbed.transport.mrc.events import Fate
+from testbed.transport.common.events import Fate
 from tests.support.clos import Clos, Switches
 from tests.support.virtual import MS
 

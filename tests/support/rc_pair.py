@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from testbed.transport.mrc.codepoints import ECN_CE
+from testbed.transport.common.codepoints import ECN_CE
 from testbed.transport.rc import (
     Endpoint,
     EndpointConfig,

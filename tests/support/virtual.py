@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.transport.common.codepoints import ECN_CE, Dscp
 from testbed.transport.mrc import (
     Endpoint,
     EndpointConfig,
@@ -22,7 +23,7 @@ from testbed.transport.mrc import (
     Trace,
     WriteComplete,
 )
-from testbed.transport.mrc.codepoints import ECN_CE, Dscp, Opcode
+from testbed.transport.mrc.codepoints import Opcode
 from testbed.transport.mrc.packets import BTH_OFFSET, Datagram
 
 MS = 1_000_000

@@ -34,6 +34,9 @@ STARTS = ("testbed.run.cli", "testbed.run.commands", "testbed.run.traffic")  # w
 ROOMS = {
     "testbed.model": Room(("testbed.errors", "yaml"), lazily=("numpy", "scipy")),
     "testbed.transport": Room(),
+    "testbed.transport.common": Room(),
+    "testbed.transport.mrc": Room(("testbed.transport.common",)),
+    "testbed.transport.rc": Room(("testbed.transport.common",)),
     "testbed.host": Room(("testbed.transport",)),
     "testbed.iperf": Room(("testbed.host", "iperf3")),
     "testbed.fabric": Room(("testbed.model", "testbed.errors", "mininet", "pyroute2")),

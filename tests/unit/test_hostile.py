@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from testbed.host import compiled
+from testbed.transport.common.codepoints import Dscp
+from testbed.transport.common.events import Fate, LossReason
 from testbed.transport.mrc import QueuePairError, requester
-from testbed.transport.mrc.codepoints import Dscp
 from testbed.transport.mrc.ev import TRANSITIONS, Cause, EvState
-from testbed.transport.mrc.events import Fate, LossReason
 from testbed.transport.mrc.planes import PLANE_TRANSITIONS, PlaneCause, PlaneState
 from testbed.transport.mrc.queue_pair import QP_TRANSITIONS, QpState
 from testbed.transport.mrc.trace import Kind

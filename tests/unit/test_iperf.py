@@ -139,7 +139,7 @@ def test_samples_follow_subflows_by_their_token_and_a_fallback_is_seen(tmp_path:
     kernel.tcp = [info("a0", "t", (30000, 5204), 77, sent=100), info("a1", "t", (41000, 5204), 77, sent=40)]
     kernel.tcp += [info("a0", "t", (40000, 5204), 78, sent=9), info("t", "b1", (5205, 30001), 79, received=30)]
     sampler.sample(2000)
-    kernel.tcp[0] = kernel.tcp[0]._replace(sent=150)
+    kernel.tcp[0] = kernel.tcp[0]._replace(sent=150, congestion="bbr")
     sampler.sample(3000)
     table.close()
     rows = read(tmp_path / "connections.rec")
@@ -148,6 +148,7 @@ def test_samples_follow_subflows_by_their_token_and_a_fallback_is_seen(tmp_path:
     assert sent == [(2000, 0, 100), (2000, 1, 40), (3000, 0, 50), (3000, 1, 0)]
     assert [int(row["bytes"]) for row in rows if row["role"] == STREAM] == [0, 30, 0]
     assert [int(row["plane"]) for row in rows if row["role"] == RECEIVER] == [1, 1]
+    assert (sampler.seen[3].congestion, sampler.seen[4].congestion) == ({"bbr", "cubic"}, {"cubic"})
     assert sampler.seen[3].subflows == {"a0": 1, "a1": 1}
     assert (sampler.seen[3].mptcp, sampler.seen[3].fell_back) == (True, False)
     assert (sampler.seen[4].mptcp, sampler.seen[4].fell_back) == (False, True)

@@ -15,8 +15,8 @@ from testbed.run import tables
 from testbed.run.records import RecordWriter
 from testbed.run.tables import Source
 from testbed.run.telemetry import COUNTERS, CPU_FIELDS, PORT_FIELDS
+from testbed.transport.common import events as mrc_events
 from testbed.transport.mrc import ev as mrc_ev
-from testbed.transport.mrc import events as mrc_events
 from testbed.transport.mrc import planes as mrc_planes
 
 PACKETS = [

@@ -14,8 +14,8 @@ from testbed.model.topology import build
 from testbed.run import trace
 from testbed.run.records import RecordWriter
 from testbed.run.tables import Source
+from testbed.transport.common.codepoints import Dscp
 from testbed.transport.mrc import Trace
-from testbed.transport.mrc.codepoints import Dscp
 from testbed.transport.mrc.queue_pair import QpState
 from testbed.transport.mrc.trace import Kind
 from tests.support.virtual import MS, Packet, Pair, Verdict

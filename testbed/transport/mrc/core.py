@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import random
 
+from testbed.transport.common.codepoints import TCLASS_CONTROL
+from testbed.transport.common.events import Event, QueuePairError, Recorder
+from testbed.transport.common.memory import Memory
+from testbed.transport.common.ports import PortClock
+from testbed.transport.common.psn import PSN_MASK
 from testbed.transport.mrc import packets
 from testbed.transport.mrc.backpressure import BackPressure
-from testbed.transport.mrc.codepoints import TCLASS_CONTROL, Opcode
+from testbed.transport.mrc.codepoints import Opcode
 from testbed.transport.mrc.config import EndpointConfig
-from testbed.transport.mrc.events import Event, QueuePairError, Recorder
-from testbed.transport.mrc.memory import Memory
 from testbed.transport.mrc.packets import Datagram, control
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.planes import PlaneCause
-from testbed.transport.mrc.ports import PortClock
 from testbed.transport.mrc.probes import Prober
-from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
 from testbed.transport.mrc.responder import Responder, Trigger
 from testbed.transport.mrc.trace import Kind

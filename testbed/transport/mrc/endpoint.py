@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.transport.mrc.codepoints import TCLASS_PROBE, Opcode
+from testbed.transport.common.codepoints import TCLASS_PROBE
+from testbed.transport.common.events import Event, Recorder
+from testbed.transport.common.memory import MemoryRegion
+from testbed.transport.common.ports import FOREVER
+from testbed.transport.common.psn import PSN_BITS
+from testbed.transport.mrc.codepoints import Opcode
 from testbed.transport.mrc.config import MPR_UNIT, EndpointConfig
 from testbed.transport.mrc.core import Core
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Event, Recorder
 from testbed.transport.mrc.headers import Peth
 from testbed.transport.mrc.inbound import Inbound
-from testbed.transport.mrc.memory import MemoryRegion
 from testbed.transport.mrc.nic_ports import NicPorts
 from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.planes import PlaneCause, PlaneState
-from testbed.transport.mrc.ports import FOREVER
 from testbed.transport.mrc.probes import INTERVAL_RTTS
-from testbed.transport.mrc.psn import PSN_BITS
 from testbed.transport.mrc.queue_pair import Peer, QpState, QueuePair
 from testbed.transport.mrc.requester import Requester
 from testbed.transport.mrc.responder import Responder

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from testbed.transport.mrc.codepoints import P_KEY
+from testbed.transport.common.codepoints import P_KEY
 
 Buffer = bytes | bytearray | memoryview
 

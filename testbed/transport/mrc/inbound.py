@@ -5,21 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from testbed.transport.mrc import packets
-from testbed.transport.mrc.codepoints import (
-    ECN_CE,
-    ENDPOINT_QP,
-    UDP_PORT,
-    WITH_IMMEDIATE,
-    Dscp,
-    EndpointOp,
-    NackReason,
-    NakCode,
-    Opcode,
-    SackMark,
-)
-from testbed.transport.mrc.core import Core
-from testbed.transport.mrc.events import (
+from testbed.transport.common.codepoints import ECN_CE, UDP_PORT, Dscp
+from testbed.transport.common.events import (
     RECEIVED_CE,
     RECEIVED_DUPLICATE,
     RECEIVED_RETRANSMISSION,
@@ -28,11 +15,15 @@ from testbed.transport.mrc.events import (
     ImmediateReceived,
     WriteComplete,
 )
+from testbed.transport.common.icrc import Checker
+from testbed.transport.common.psn import PSN_MASK, expand
+from testbed.transport.mrc import packets
+from testbed.transport.mrc.codepoints import ENDPOINT_QP, WITH_IMMEDIATE, EndpointOp, NackReason, NakCode, Opcode, SackMark
+from testbed.transport.mrc.core import Core
 from testbed.transport.mrc.headers import Aeth, Bth, CcState, Eeth, Erth, Neth, Peth, Seth
 from testbed.transport.mrc.nic_ports import NicPorts
-from testbed.transport.mrc.packets import BODY_OFFSET, BTH_OFFSET, Checker
+from testbed.transport.mrc.packets import BODY_OFFSET, BTH_OFFSET
 from testbed.transport.mrc.paths import EV_LABEL_SHIFT
-from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.queue_pair import QueuePair
 from testbed.transport.mrc.responder import Responder, Trigger
 from testbed.transport.mrc.sent import Acknowledgement, echo_of

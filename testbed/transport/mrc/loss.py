@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from testbed.transport.mrc.events import LossReason
+from testbed.transport.common.events import LossReason
+from testbed.transport.common.ports import ROOM_FRAMES
 from testbed.transport.mrc.paths import Path
-from testbed.transport.mrc.ports import ROOM_FRAMES
 from testbed.transport.mrc.sent import SentPacket
 from testbed.transport.mrc.timing import REORDER_MOST_RTTS, ReorderWindow
 

@@ -10,8 +10,9 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-from testbed.transport.mrc import icrc
-from testbed.transport.mrc.codepoints import P_KEY, UDP_PORT, Opcode
+from testbed.transport.common import icrc
+from testbed.transport.common.codepoints import P_KEY, UDP_PORT
+from testbed.transport.mrc.codepoints import Opcode
 from testbed.transport.mrc.paths import Destination, Path
 
 Buffers = list[bytes | memoryview]
@@ -127,23 +128,3 @@ def control(link: Link, path: Path, opcode: Opcode, dqp: int, psn: int, body: by
     first, crc = head(link, path, opcode, 0, total)
     rest = BTH_REST.pack(dqp << 8, psn >> 16 & 0xFF, psn & 0xFFFF) + body
     return [first + rest + _CRC.pack(crc32(rest, crc))], BODY_OFFSET + total
-
-
-class Checker:
-    """Verifies ICRCs; remembers the masked part of heads already seen."""
-
-    __slots__ = ("_seeds",)
-    _MOST = 4096
-
-    def __init__(self) -> None:
-        self._seeds: dict[bytes, int] = {}
-
-    def valid(self, packet: memoryview) -> bool:
-        key = bytes(packet[: icrc.MASKED_PREFIX])
-        seed = self._seeds.get(key)
-        if seed is None:
-            if len(self._seeds) >= self._MOST:
-                self._seeds.clear()
-            seed = self._seeds[key] = icrc.seed(key)
-        crc: int = _CRC.unpack_from(packet, len(packet) - 4)[0]
-        return crc32(packet[icrc.MASKED_PREFIX : -4], seed) == crc

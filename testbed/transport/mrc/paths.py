@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from testbed.transport.common.ports import PortClock
 from testbed.transport.mrc.ev import PROBED, TRANSITIONS, USABLE, Cause, EvState
 from testbed.transport.mrc.planes import Plane, PlaneCause, PlaneState
 from testbed.transport.mrc.policies import make
-from testbed.transport.mrc.ports import PortClock
 from testbed.transport.mrc.skip import MOST, rest_ns
 
 EV_LABEL_SHIFT = 16  # low half of the EV in the UDP source port, high half in the flow label (docs/protocol.md)

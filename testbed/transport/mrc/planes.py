@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from testbed.transport.mrc.ev import EvState
 
 if TYPE_CHECKING:
+    from testbed.transport.common.ports import PortClock
     from testbed.transport.mrc.paths import Path
-    from testbed.transport.mrc.ports import PortClock
 
 
 class PlaneState(IntEnum):

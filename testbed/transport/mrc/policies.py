@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from testbed.transport.common.config import PolicyError
+from testbed.transport.common.ports import FOREVER
 from testbed.transport.mrc.ev import USABLE, EvState
-from testbed.transport.mrc.ports import FOREVER
 
 if TYPE_CHECKING:
     from testbed.transport.mrc.paths import Path, PathSet
@@ -99,10 +100,6 @@ class Reps(Policy):
     def acknowledged(self, path: Path, *, marked: bool) -> None:
         if not marked:
             self._cache.append(path)
-
-
-class PolicyError(Exception):
-    """A policy of one's own failed, or chose what no policy may."""
 
 
 class Own(Policy):

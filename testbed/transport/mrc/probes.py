@@ -12,8 +12,9 @@ A plane whose ports are both up again is used once one probe over it has been an
 
 from __future__ import annotations
 
-from testbed.transport.mrc.codepoints import ENDPOINT_QP, TCLASS_CONTROL, TCLASS_PROBE, EndpointOp, Opcode
-from testbed.transport.mrc.events import Decide
+from testbed.transport.common.codepoints import TCLASS_CONTROL, TCLASS_PROBE
+from testbed.transport.common.events import Decide
+from testbed.transport.mrc.codepoints import ENDPOINT_QP, EndpointOp, Opcode
 from testbed.transport.mrc.headers import Erth
 from testbed.transport.mrc.packets import Datagram, Link, control, timestamp16
 from testbed.transport.mrc.paths import Path, PathSet

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from testbed.transport.mrc.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION, WITH_IMMEDIATE, NackReason, Opcode
+from testbed.transport.common.codepoints import TCLASS_DATA, TCLASS_RETRANSMISSION
+from testbed.transport.common.events import Fate, LossReason, Recorder
+from testbed.transport.common.psn import PSN_MASK
+from testbed.transport.mrc.codepoints import WITH_IMMEDIATE, NackReason, Opcode
 from testbed.transport.mrc.config import MPR_UNIT, QpLimits
-from testbed.transport.mrc.events import Fate, LossReason, Recorder
 from testbed.transport.mrc.loss import Copy, LossJudge, Touched
 from testbed.transport.mrc.packets import ACK_REQUEST, RETRANSMISSION, Datagram, Link, data, timestamp16, write_opcode
 from testbed.transport.mrc.paths import Path, PathSet
-from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.mrc.receive_window import SACK_BITS
 from testbed.transport.mrc.send_queue import SendQueue
 from testbed.transport.mrc.sent import Acknowledgement, Message, SentPacket, echo_of

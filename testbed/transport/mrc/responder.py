@@ -11,10 +11,10 @@ import struct
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from testbed.transport.common.psn import PSN_MASK
 from testbed.transport.mrc.codepoints import NakCode, SackMark
 from testbed.transport.mrc.config import MPR_UNIT
 from testbed.transport.mrc.headers import Aeth, Neth, Seth
-from testbed.transport.mrc.psn import PSN_MASK
 from testbed.transport.mrc.receive_window import ReceiveWindow
 
 SACK_COUNT_AT_LEAST = 1024

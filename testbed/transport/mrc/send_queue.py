@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from testbed.transport.mrc.psn import expand
+from testbed.transport.common.psn import expand
 from testbed.transport.mrc.sent import Message
 
 

@@ -5,7 +5,8 @@ Published constants exist for neither the reorder window nor the probe delay (mr
 
 from __future__ import annotations
 
-from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, TIMEOUT_MAX_N, QpLimits, first_timeout_ns
+from testbed.transport.common.config import EXPONENTIAL_FOREVER, TIMEOUT_MAX_N, first_timeout_ns
+from testbed.transport.mrc.config import QpLimits
 
 REORDER_DECAY_RTTS = 4  # a widened reorder window halves after so long without another spurious retransmission
 SUSPECT_DIVISOR = 4  # a path is suspected at a quarter of the reorder window

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from testbed.transport.common.events import Fate, LossReason
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Fate, LossReason
 from testbed.transport.mrc.planes import PlaneCause, PlaneState
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.transport.mrc.config import EXPONENTIAL_FOREVER, LINEAR_MAX, TIMEOUT_MAX_N, PortConfig, first_timeout_ns
+from testbed.transport.common.config import EXPONENTIAL_FOREVER, LINEAR_MAX, TIMEOUT_MAX_N, PortConfig, first_timeout_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from testbed.transport.mrc.codepoints import ECN_CE, TCLASS_CONTROL, UDP_PORT
-from testbed.transport.mrc.events import (
+from testbed.transport.common.codepoints import ECN_CE, TCLASS_CONTROL, UDP_PORT
+from testbed.transport.common.events import (
     RECEIVED_CE,
     RECEIVED_DUPLICATE,
     RECEIVED_REFUSED,
@@ -20,10 +20,10 @@ from testbed.transport.mrc.events import (
     Recorder,
     WriteComplete,
 )
-from testbed.transport.mrc.memory import Memory, MemoryRegion
-from testbed.transport.mrc.packets import Checker
-from testbed.transport.mrc.ports import PortClock
-from testbed.transport.mrc.psn import PSN_BITS, PSN_MASK, expand
+from testbed.transport.common.icrc import Checker
+from testbed.transport.common.memory import Memory, MemoryRegion
+from testbed.transport.common.ports import PortClock
+from testbed.transport.common.psn import PSN_BITS, PSN_MASK, expand
 from testbed.transport.rc import wire
 from testbed.transport.rc.config import EndpointConfig
 from testbed.transport.rc.dcqcn import CNP_RTTS

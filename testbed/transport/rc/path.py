@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from testbed.transport.mrc.codepoints import UDP_PORT
-from testbed.transport.mrc.ports import PortClock
+from testbed.transport.common.codepoints import UDP_PORT
+from testbed.transport.common.ports import PortClock
 from testbed.transport.rc.wire import AGAIN, UPLINK_BITS
 
 FIRST_SOURCE_PORT = 0xC000  # RoCEv2's range for entropy: the dynamic ports (annex A17)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from testbed.transport.mrc.config import EXPONENTIAL_FOREVER
-from testbed.transport.mrc.events import Fate, LossReason, Recorder
-from testbed.transport.mrc.ports import FRAME_HEADERS
-from testbed.transport.mrc.psn import PSN_MASK
+from testbed.transport.common.config import EXPONENTIAL_FOREVER
+from testbed.transport.common.events import Fate, LossReason, Recorder
+from testbed.transport.common.ports import FRAME_HEADERS
+from testbed.transport.common.psn import PSN_MASK
 from testbed.transport.rc import wire
 from testbed.transport.rc.config import EndpointConfig
 from testbed.transport.rc.dcqcn import Dcqcn

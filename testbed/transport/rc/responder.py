@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.transport.mrc.psn import PSN_MASK, expand
+from testbed.transport.common.psn import PSN_MASK, expand
 
 
 class Responder:

@@ -10,8 +10,8 @@ import struct
 from enum import IntEnum
 from zlib import crc32
 
-from testbed.transport.mrc import icrc
-from testbed.transport.mrc.codepoints import P_KEY, TCLASS_PROBE, UDP_PORT
+from testbed.transport.common import icrc
+from testbed.transport.common.codepoints import P_KEY, TCLASS_PROBE, UDP_PORT
 
 Buffers = list[bytes | memoryview]
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from testbed.transport.mrc.events import Fate
+from testbed.transport.common.events import Fate
 from tests.support.loads import RTT, Incast, Permutation, TwoFlows, clos
 
 

@@ -9,9 +9,10 @@ import random
 
 import pytest
 
-from testbed.transport.mrc.codepoints import Dscp, Opcode
+from testbed.transport.common.codepoints import Dscp
+from testbed.transport.common.events import Fate
+from testbed.transport.mrc.codepoints import Opcode
 from testbed.transport.mrc.ev import Cause
-from testbed.transport.mrc.events import Fate
 from testbed.transport.mrc.trace import Kind
 from tests.support.virtual import MS, Packet, Pair, Verdict
 

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from testbed.transport.common.codepoints import Dscp
+from testbed.transport.common.events import Fate, LossReason
 from testbed.transport.mrc import QueuePairError
-from testbed.transport.mrc.codepoints import Dscp
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Fate, LossReason
 from tests.support.virtual import MS, Packet, Pair, Verdict
 
 RTT = 40 * MS

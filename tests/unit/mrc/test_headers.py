@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.transport.mrc import icrc, packets
+from testbed.transport.common import icrc
+from testbed.transport.common.config import PortConfig
+from testbed.transport.common.ports import PortClock
+from testbed.transport.common.psn import PSN_MASK, expand
+from testbed.transport.mrc import packets
 from testbed.transport.mrc.codepoints import Opcode
-from testbed.transport.mrc.config import PortConfig
 from testbed.transport.mrc.headers import Aeth, Bth, CcState, Eeth, Erth, ImmDt, Meth, Neth, Peth, Reth, Seth, Tseth
 from testbed.transport.mrc.packets import Link
 from testbed.transport.mrc.paths import Path
-from testbed.transport.mrc.ports import PortClock
-from testbed.transport.mrc.psn import PSN_MASK, expand
 from testbed.transport.mrc.responder import Responder, Trigger
 
 
@@ -146,7 +147,7 @@ def test_data_packets_agree_with_the_headers(
     slow = slow_data(ev, bth, Reth(0x1_0000_0040, 77, 5000), Meth(7, 9), 0x1234, immediate, payload)
     assert fast == slow
     assert inner == len(fast)
-    assert packets.Checker().valid(memoryview(fast))
+    assert icrc.Checker().valid(memoryview(fast))
     assert icrc.icrc(fast[:-4]) == fast[-4:]
 
 
@@ -172,7 +173,7 @@ def test_a_flipped_bit_is_found_where_switches_may_not_write(data: st.DataObject
     packet = bytearray(b"".join(buffers))
     place = data.draw(st.integers(4, len(packet) - 1).filter(lambda at: at not in {7, 46, 47, 52}))
     packet[place] ^= 1 << data.draw(st.integers(0, 7))
-    assert not packets.Checker().valid(memoryview(packet))
+    assert not icrc.Checker().valid(memoryview(packet))
 
 
 @pytest.mark.parametrize("place", [1, 2, 3, 7, 46, 47, 52])
@@ -180,7 +181,7 @@ def test_what_a_switch_may_change_is_not_covered(place: int) -> None:
     buffers, _ = packets.control(LINK, path(), Opcode.SACK, 5, 6, bytes(36))
     packet = bytearray(b"".join(buffers))
     packet[place] ^= 0x55
-    assert packets.Checker().valid(memoryview(packet))
+    assert icrc.Checker().valid(memoryview(packet))
 
 
 @given(

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from testbed.transport.common.events import Fate, LossReason
 from testbed.transport.mrc.codepoints import Opcode
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Fate, LossReason
 from testbed.transport.mrc.packets import BTH_OFFSET
 from testbed.transport.mrc.planes import PLANE_TRANSITIONS, Plane, PlaneCause, PlaneState
 from tests.support.virtual import MS, Packet, Pair, Verdict

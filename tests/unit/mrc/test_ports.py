@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.transport.mrc.config import PortConfig
-from testbed.transport.mrc.ports import PortClock
+from testbed.transport.common.config import PortConfig
+from testbed.transport.common.ports import PortClock
 from tests.support.virtual import MS, Pair
 
 FRAME = 1000 + 54 + 24  # inner bytes, Ethernet and outer IPv6, overhead

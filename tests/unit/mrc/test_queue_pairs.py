@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from testbed.transport.common.events import Fate
 from testbed.transport.mrc import QpLimits, QueuePairError
 from testbed.transport.mrc.codepoints import NackReason, Opcode
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Fate
 from testbed.transport.mrc.nscc import NsccParameters, NsccWindow
 from testbed.transport.mrc.packets import control
 from testbed.transport.mrc.queue_pair import QP_TRANSITIONS, QpState, QpStateError

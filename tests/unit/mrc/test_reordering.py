@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.transport.mrc.codepoints import Dscp, Opcode
+from testbed.transport.common.codepoints import Dscp
+from testbed.transport.common.events import Fate, LossReason
+from testbed.transport.mrc.codepoints import Opcode
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Fate, LossReason
 from testbed.transport.mrc.loss import LossJudge
 from testbed.transport.mrc.paths import Path
 from testbed.transport.mrc.sent import Message, SentPacket

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from testbed.transport.mrc.config import PortConfig
+from testbed.transport.common.config import PortConfig
+from testbed.transport.common.ports import PortClock
 from testbed.transport.mrc.ev import EvState
 from testbed.transport.mrc.paths import Path, PathSet
 from testbed.transport.mrc.planes import PlaneCause
-from testbed.transport.mrc.ports import PortClock
 
 PLANES, UPLINKS = 4, 6
 RTT_NS = 1000

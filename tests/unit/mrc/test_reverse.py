@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from testbed.transport.mrc.codepoints import Dscp, Opcode
+from testbed.transport.common.codepoints import Dscp
+from testbed.transport.mrc.codepoints import Opcode
 from tests.support.virtual import MS, Packet, Pair, Verdict
 
 RTT = 40 * MS

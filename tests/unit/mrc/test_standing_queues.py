@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from testbed.transport.mrc.codepoints import Dscp
-from testbed.transport.mrc.events import Fate
+from testbed.transport.common.codepoints import Dscp
+from testbed.transport.common.events import Fate
 from tests.support.virtual import MS, Packet, Pair, Verdict
 
 DEAD = 2 << 16 | 3

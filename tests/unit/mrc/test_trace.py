@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from testbed.transport.common.codepoints import Dscp
+from testbed.transport.common.events import Fate
 from testbed.transport.mrc import QpLimits
-from testbed.transport.mrc.codepoints import Dscp, NackReason
+from testbed.transport.mrc.codepoints import NackReason
 from testbed.transport.mrc.ev import Cause, EvState
-from testbed.transport.mrc.events import Fate
 from testbed.transport.mrc.loss import PROBED
 from testbed.transport.mrc.queue_pair import QpState
 from testbed.transport.mrc.trace import Decision, Kind, Trace

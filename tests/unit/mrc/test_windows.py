@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from testbed.transport.common.config import PortConfig
 from testbed.transport.mrc.backpressure import HALF, PAUSE_RTTS, BackPressure
-from testbed.transport.mrc.config import EndpointConfig, PortConfig
+from testbed.transport.mrc.config import EndpointConfig
 from testbed.transport.mrc.window import FixedWindow, NoWindow, Window
 from testbed.transport.mrc.windows import CONTROLLERS
 from tests.support.virtual import MS, inner

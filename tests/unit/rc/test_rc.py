@@ -9,8 +9,8 @@ from zlib import crc32
 
 import pytest
 
-from testbed.transport.mrc.events import Fate, LossReason
-from testbed.transport.mrc.icrc import icrc
+from testbed.transport.common.events import Fate, LossReason
+from testbed.transport.common.icrc import icrc
 from testbed.transport.rc import QpLimits, wire
 from testbed.transport.rc.dcqcn import ADDITIVE, CNP_RTTS, FAST_RECOVERY, INCREASE_RTTS, Dcqcn, G
 from testbed.transport.rc.path import FIRST_SOURCE_PORT, five_tuple_hash

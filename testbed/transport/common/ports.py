@@ -6,7 +6,7 @@ a packet's `sent` time is when it leaves the NIC, and round trips do not contain
 
 from __future__ import annotations
 
-from testbed.transport.mrc.config import PortConfig
+from testbed.transport.common.config import PortConfig
 
 FRAME_HEADERS = 14 + 40  # Ethernet and outer IPv6, in front of the inner packet
 FOREVER = 1 << 62  # ns

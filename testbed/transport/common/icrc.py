@@ -6,6 +6,7 @@ with its checksum as ones, the BTH with its reserved byte as ones, and all that 
 
 from __future__ import annotations
 
+import struct
 from zlib import crc32
 
 IPV6_BYTES = 40
@@ -13,6 +14,7 @@ UDP_BYTES = 8
 MASKED_PREFIX = IPV6_BYTES + UDP_BYTES + 5  # up to and with the BTH's reserved byte
 ICRC_BYTES = 4
 ONES_64 = b"\xff" * 8
+_CRC = struct.Struct("<I")
 
 
 def seed(prefix: bytes | bytearray | memoryview) -> int:
@@ -29,3 +31,23 @@ def seed(prefix: bytes | bytearray | memoryview) -> int:
 def icrc(packet: bytes | bytearray | memoryview) -> bytes:
     """The four ICRC bytes of a whole inner packet given without them."""
     return crc32(packet[MASKED_PREFIX:], seed(packet)).to_bytes(4, "little")
+
+
+class Checker:
+    """Verifies ICRCs; remembers the masked part of heads already seen."""
+
+    __slots__ = ("_seeds",)
+    _MOST = 4096
+
+    def __init__(self) -> None:
+        self._seeds: dict[bytes, int] = {}
+
+    def valid(self, packet: memoryview) -> bool:
+        key = bytes(packet[:MASKED_PREFIX])
+        known = self._seeds.get(key)
+        if known is None:
+            if len(self._seeds) >= self._MOST:
+                self._seeds.clear()
+            known = self._seeds[key] = seed(key)
+        crc: int = _CRC.unpack_from(packet, len(packet) - 4)[0]
+        return crc32(packet[MASKED_PREFIX:-4], known) == crc
