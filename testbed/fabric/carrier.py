@@ -161,7 +161,7 @@ class Carriers:
         if port.ifindex not in self._ready:
             plan = self._plans[port.node]
             routes, neighbours, addresses = plan.of_device(port.ifindex)
-            made = _Requests([], static.requests(without(routes, self._down), neighbours, addresses))
+            made = _Requests([], static.requests(without(routes, self._down - {port.ifindex}), neighbours, addresses))
             if not plan.is_host:
                 detours, here = detour(plan, port.ifindex)  # each replaces the route that the port's end would delete
                 made.detour.extend(static.requests(detours, [here], []))
