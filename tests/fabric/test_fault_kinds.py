@@ -62,7 +62,7 @@ def test_every_kind_of_fault_overlapping_is_confirmed_undone_and_survived(tmp_pa
 
 def test_a_host_that_is_killed_on_purpose_abandons_its_messages_and_breaks_nothing(tmp_path: Path) -> None:
     """What it had posted is known although it took its memory with it, and so are its counters."""
-    settings = ("--set", "measure={warmup: 500ms, duration: 3s, drain: 1s}")
+    settings = ("--set", "measure={warmup: 500ms, duration: 3s, drain: 2s}", "--set", "workload.0.message=64KiB")
     fault = ("--set", "faults=[{at: 2s, host: h1, action: kill}]")
     summary, folder, stderr = run(tmp_path, "reboot", *SMALL, *settings, *fault)
     assert summary["metrics"]["messages_abandoned"] > 0
