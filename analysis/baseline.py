@@ -36,9 +36,10 @@ Sessions = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a baseline knows of one member: the fingerprint of its scenario, and per metric the values of each session."""
+    """What a baseline knows of one member: the fingerprint of its scenario, and per metric each session's values by seed."""
 
     scenario: str
+    seeds: tuple[int, ...]
     metrics: Mapping[str, Sessions]
 
 
@@ -61,7 +62,9 @@ def read(path: Path) -> Baseline:
         if document["schema"] != SCHEMA:
             raise _refused(path, f"schema {document['schema']!r} is not known", f"this version reads schema {SCHEMA}")
         members = {
-            name: Reference(one["scenario"], {key: tuple(map(tuple, of)) for key, of in one["metrics"].items()})
+            name: Reference(
+                one["scenario"], tuple(one["seeds"]), {key: tuple(map(tuple, of)) for key, of in one["metrics"].items()}
+            )
             for name, one in document["members"].items()
         }
         gates = {name: Gate(Better(one.pop("better")), **one) for name, one in document.get("gates", {}).items()}
@@ -88,6 +91,7 @@ def write(path: Path, suites: Sequence[Suite]) -> Baseline:
         "members": {
             name: {
                 "scenario": one.scenario,
+                "seeds": list(one.seeds),
                 "metrics": {key: [list(of) for of in values] for key, values in one.metrics.items()},
             }
             for name, one in found.members.items()
@@ -140,24 +144,26 @@ def _reference(path: Path, suites: Sequence[Suite], member: str, gates: Mapping[
     if len(prints) > 1:
         raise _refused(path, f"{member} is another scenario in one session than in another", "run the same suite")
     tables = [suite.values(member) for suite in suites]
-    if min(map(len, tables)) < RUNS_MIN:
+    seeds = tuple(tables[0].index)
+    if any(tuple(table.index) != seeds for table in tables):
+        raise _refused(path, f"{member} ran with other seeds in one session than in another", "run the same suite")
+    if len(seeds) < RUNS_MIN:
         raise _refused(path, f"{member} ran once: nothing is known of its scatter", f"repeat: {RUNS_MIN} or more")
     names = [name for name in gates if all(name in table and table[name].notna().all() for table in tables)]
     metrics = {name: tuple(tuple(float(value) for value in table[name]) for table in tables) for name in names}
     for name, sessions in metrics.items():
         _refuse_noise(path, member, name, sessions, gates[name])
-    return Reference(prints.pop(), metrics)
+    return Reference(prints.pop(), seeds, metrics)
 
 
 def _refuse_noise(path: Path, member: str, metric: str, sessions: Sessions, gate: Gate) -> None:
     """A reference whose own scatter exceeds what it is to tell apart would hide every regression."""
-    medians = [statistics.median(one) for one in sessions]
-    middle = statistics.median(medians)
-    allowed = gate.allowed(middle)
-    scatter = max(
-        statistics.median(abs(value - median) for value in one) for one, median in zip(sessions, medians, strict=True)
-    )
-    between = max(abs(median - middle) for median in medians)
+    usual = by_seed(sessions)
+    allowed = gate.allowed(statistics.median(usual))
+    apart = [[value - own for value, own in zip(one, usual, strict=True)] for one in sessions]
+    medians = [statistics.median(one) for one in apart]
+    scatter = max(statistics.median(abs(value - median) for value in one) for one, median in zip(apart, medians, strict=True))
+    between = max(abs(median - statistics.median(medians)) for median in medians)
     if max(scatter, between) > allowed:
         where = "between" if between > scatter else "within"
         raise _refused(
@@ -165,6 +171,11 @@ def _refuse_noise(path: Path, member: str, metric: str, sessions: Sessions, gate
             f"{member}: {metric} scatters by {max(scatter, between):.4g} {where} sessions, {allowed:.4g} is allowed",
             "leave the noisy session out, or give this metric a wider gate",
         )
+
+
+def by_seed(sessions: Sessions) -> list[float]:
+    """What each seed usually gives: seeds differ in who sends to whom over what, and that is no scatter."""
+    return [statistics.median(values) for values in zip(*sessions, strict=True)]
 
 
 def _origin(suite: Suite) -> dict[str, Any]:

@@ -1,21 +1,22 @@
 """A suite's run against a baseline: which metrics of which members are worse by more than they may be, and how sure that is.
 
-The difference of medians gets a 95 % bootstrap interval in which both kinds of scatter are drawn: runs within a session, and
-sessions (the baseline's sessions are drawn as wholes, and the run under test, which is one session, gets the deviation that a
-session of the baseline had). A metric fails when the whole interval lies beyond what its gate allows; so noise widens the
-interval and never fails a gate. Invalid runs give no value: a member with too few others is `invalid`, never regressed
-(pitfall H-06).
+Runs are compared seed by seed: seeds differ in who sends to whom over which paths, and that is no scatter. The median of these
+differences gets a 95 % bootstrap interval in which both kinds of scatter are drawn: runs within a session, and sessions (the
+baseline's sessions are drawn as wholes, and the run under test, which is one session, gets the deviation that a session of the
+baseline had). A metric fails when the whole interval lies beyond what its gate allows; so noise widens the interval and never
+fails a gate. Invalid runs give no value: a member with too few others is `invalid`, never regressed (pitfall H-06).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis import baseline, suites
 from analysis.arrays import Floats
@@ -125,36 +126,41 @@ def _metrics(suite: Suite, member: str, reference: Baseline) -> list[Case]:
         gate = reference.gates.get(f"{member}.{name}", reference.gates.get(name))
         if gate is None:
             continue
-        values = table[name].dropna().to_numpy(dtype=np.float64) if name in table else np.empty(0)
-        found.append(_judged(member, name, gate, values, sessions))
+        values = table[name].dropna() if name in table else pd.Series(dtype="float64")
+        found.append(_judged(member, name, gate, values[values.index.isin(known.seeds)], known.seeds, sessions))
     return found
 
 
-def _judged(member: str, name: str, gate: Gate, values: Floats, sessions: Sessions) -> Case:
+def _judged(member: str, name: str, gate: Gate, values: pd.Series[Any], seeds: tuple[int, ...], sessions: Sessions) -> Case:
+    """`values` by seed, of seeds that the baseline has too."""
     if len(values) < RUNS_MIN:
         text = f"{len(values)} valid runs have this metric; {RUNS_MIN} are needed to know how it scatters"
         return Case(member, name, State.UNSUPPORTED, text)
-    reference = float(np.median([np.median(one) for one in sessions]))
-    median, allowed = float(np.median(values)), gate.allowed(reference)
-    low, high = interval(values, sessions)
+    usual = dict(zip(seeds, baseline.by_seed(sessions), strict=True))
+    own = np.array([usual[int(seed)] for seed in values.index])
+    there = [np.array(one) - np.array(list(usual.values())) for one in sessions]
+    here = values.to_numpy(dtype=np.float64) - own
+    reference, difference = float(np.median(own)), float(np.median(here))
+    median, allowed = float(values.median()), gate.allowed(reference)
+    low, high = interval(here, there)
     worse = {Better.HIGHER: high < -allowed, Better.LOWER: low > allowed, Better.SAME: low > allowed or high < -allowed}
     better = {Better.HIGHER: low > allowed, Better.LOWER: high < -allowed, Better.SAME: False}
     state = State.FAILED if worse[gate.better] else State.PASSED
     what = "worse" if state is State.FAILED else "better" if better[gate.better] else "as before"
     text = (
-        f"{name} {median:.5g}, baseline {reference:.5g}: {what} (difference {median - reference:+.4g}, "
+        f"{name} {median:.5g}, baseline {reference:.5g}: {what} (by seed {difference:+.4g}, "
         f"95 % between {low:+.4g} and {high:+.4g}; {allowed:.4g} is allowed, {gate.better.value} is better)"
     )
-    return Case(member, name, state, text, median, reference, median - reference, low, high, allowed)
+    return Case(member, name, state, text, median, reference, difference, low, high, allowed)
 
 
-def interval(values: Floats, sessions: Sessions) -> tuple[float, float]:
-    """The ends of the 95 % bootstrap interval of median(values) - median of the sessions' medians.
+def interval(values: Floats, sessions: Sequence[Floats]) -> tuple[float, float]:
+    """The ends of the 95 % bootstrap interval of median(values) - median of the sessions' medians. All less their seed's usual.
 
     With one session nothing is known of how sessions differ, and the interval holds only what runs scatter by.
     """
     rng = np.random.default_rng(0)  # equal data give equal verdicts
-    per_session = np.stack([_medians(np.asarray(one), rng) for one in sessions], axis=1)
+    per_session = np.stack([_medians(one, rng) for one in sessions], axis=1)
     count = len(sessions)
     chosen = rng.integers(0, count, (RESAMPLES, count))
     there = np.median(np.take_along_axis(per_session, chosen, axis=1), axis=1)

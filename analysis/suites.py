@@ -73,8 +73,9 @@ class Suite:
         return sorted((one for one in self.attempts if one.member == member and one.counts), key=lambda one: one.seed)
 
     def values(self, member: str) -> pd.DataFrame:
-        """One row per usable run of a member: its metrics, and what each fault cost."""
-        return pd.DataFrame([measured(one.summary) for one in self.of(member) if one.usable and one.summary])
+        """One row per usable run of a member, indexed by its seed: its metrics, and what each fault cost."""
+        found = {one.seed: measured(one.summary) for one in self.of(member) if one.usable and one.summary}
+        return pd.DataFrame(list(found.values()), index=pd.Index(list(found), name="seed", dtype="int64"))
 
     def status(self, member: str) -> tuple[str, ExitStatus]:
         """A member's word and exit status. Not all of its runs made: `not run`, an invalid result."""

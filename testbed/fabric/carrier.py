@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from testbed.errors import KernelError
 from testbed.fabric import linkstate, queues, srv6, static
@@ -24,6 +25,14 @@ from testbed.model.scenario import LinkSpec
 from testbed.model.topology import Link, Port
 
 End = tuple[Port, Link]  # the port that is taken down, and its link
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """To the kernel: what stands in for a port that goes down, and what a port that has come up needs."""
+
+    detour: list[tuple[str, bytes]]
+    restore: list[tuple[str, bytes]]
 
 
 class Carriers:
@@ -42,6 +51,8 @@ class Carriers:
         self._ports = ports
         self._down: set[int] = set()
         self._off: set[str] = set()
+        self._sockets: dict[str, Netlink] = {}
+        self._ready: dict[int, _Requests] = {}  # by ifindex
 
     def take_down(self, ends: Sequence[End]) -> dict[int, int]:
         """Node by node; returns for each port, by ifindex, when the kernel had taken the carrier from both its ends."""
@@ -51,25 +62,25 @@ class Carriers:
             self._flag([link for _, link in mine], on=True)
             self._down |= {port.ifindex for port, _ in mine}
             if node not in self._off:
-                with Netlink(self._namespaces, node) as here:
-                    for port, _ in mine:
-                        self._detour(here, port)
-                    linkstate.set_all(here, [port.ifindex for port, _ in mine], up=False)
+                detours = [request for port, _ in mine for request in self._requests(port).detour]
+                self._socket(node).execute([*detours, *(linkstate.change(port.ifindex, up=False) for port, _ in mine)])
                 for port, link in mine:
                     self._wait_lost(_far(port, link))
             confirmed |= dict.fromkeys((port.ifindex for port, _ in mine), time.monotonic_ns())
         return confirmed
 
     def bring_up(self, ends: Sequence[End]) -> dict[int, int]:
-        """Returns for each port when it, and the far end unless something else holds it, was as planned."""
+        """Returns for each port when the kernel had acknowledged all and, unless something else holds the link, showed the
+        carrier at both ends. Then both are compared with the plan.
+        """
         confirmed: dict[int, int] = {}
         for node, mine in _by_node(ends).items():
             self._down -= {port.ifindex for port, _ in mine}
             if node not in self._off:
                 self._raise(node, mine)
-                for port, link in mine:
-                    self._restored(port, link)
             confirmed |= dict.fromkeys((port.ifindex for port, _ in mine), time.monotonic_ns())
+            if node not in self._off:
+                self._compare(node, mine)
         return confirmed
 
     def stop_switch(self, switch: str) -> None:
@@ -77,20 +88,20 @@ class Carriers:
         plan = self._plans[switch]
         self._off.add(switch)
         self._flag([link for _, link in plan.ports], on=True)
-        with Netlink(self._namespaces, switch) as node:
-            linkstate.set_all(node, plan.devices, up=False)  # takes routes, neighbours and what waits in the queues along
-            routes, _ = srv6.read_routes(node)
-            node.execute([srv6.route_message(route, delete=True) for route in routes])
-            node.execute([srv6.neighbour_message(item, delete=True) for item in srv6.read_neighbours(node)])
-            left = [*srv6.read_routes(node)[0], *srv6.read_neighbours(node)]
-            if left:
-                raise KernelError(switch, "reboot", f"still there: {'; '.join(map(str, left))}")
+        node = self._socket(switch)
+        linkstate.set_all(node, plan.devices, up=False)  # takes routes, neighbours and what waits in the queues along
+        routes, _ = srv6.read_routes(node)
+        node.execute([srv6.route_message(route, delete=True) for route in routes])
+        node.execute([srv6.neighbour_message(item, delete=True) for item in srv6.read_neighbours(node)])
+        left = [*srv6.read_routes(node)[0], *srv6.read_neighbours(node)]
+        if left:
+            raise KernelError(switch, "reboot", f"still there: {'; '.join(map(str, left))}")
         for port, link in plan.ports:
             self._ports.forget_queue(port.ifindex)
             self._wait_lost(_far(port, link))
 
-    def start_switch(self, switch: str, lowered: Mapping[int, int]) -> None:
-        """Reload the static configuration; returns once switch and neighbours are as planned.
+    def start_switch(self, switch: str, lowered: Mapping[int, int]) -> int:
+        """Reload the static configuration. Returns when, as `bring_up`; switch and neighbours have been compared with the plan.
 
         Ports first, since a route needs its port up; until everything is back their flags keep every packet out. `lowered`:
         bit/s of ports that another fault holds below their rate.
@@ -99,53 +110,71 @@ class Carriers:
         self._off.discard(switch)
         held = [end for end in plan.ports if end[0].ifindex in self._down]
         closed = {port.ifindex for port, _ in held}
-        with Netlink(self._namespaces, switch) as node:
-            linkstate.set_all(node, [device for device in plan.devices if device not in closed], up=True)
-            for port, link in plan.ports:
-                if not self._is_dark(link):
-                    linkstate.wait_carrier(node, switch, port.ifindex, carrier=True, running=True)
-            static.install(
-                node,
-                without(plan.routes, closed),
-                [neighbour for neighbour in plan.neighbours if neighbour.device not in closed],
-                plan.addresses,
-            )
-            for port, _ in held:
-                self._detour(node, port)
-            queues.check(plan, self._links, node, lowered)
-            self._check(node, plan)
-        for port, link in plan.ports:
-            self._restored(port, link)
+        node = self._socket(switch)
+        linkstate.set_all(node, [device for device in plan.devices if device not in closed], up=True)
+        neighbours = [neighbour for neighbour in plan.neighbours if neighbour.device not in closed]
+        static.install(node, without(plan.routes, closed), neighbours, plan.addresses)
+        for port, _ in held:
+            node.execute(self._requests(port).detour)
+        self._let_pass(plan.ports)
+        confirmed_ns = time.monotonic_ns()
+        queues.check(plan, self._links, node, lowered)
+        self._compare(switch, plan.ports)
+        return confirmed_ns
 
     def _raise(self, node: str, mine: Sequence[End]) -> None:
-        plan = self._plans[node]
-        with Netlink(self._namespaces, node) as here:
-            linkstate.set_all(here, [port.ifindex for port, _ in mine], up=True)
-            for port, link in mine:
-                if not self._is_dark(link):
-                    linkstate.wait_carrier(here, node, port.ifindex, carrier=True, running=True)
-            for port, _ in mine:
-                routes, neighbours, addresses = plan.of_device(port.ifindex)
-                static.install(here, without(routes, self._down), neighbours, addresses)  # each route replaces its detour
-                if not plan.is_host:
-                    here.execute([srv6.neighbour_message(detour(plan, port.ifindex)[1], delete=True)])
-            self._check(here, plan)
+        """In one batch, for which the kernel's lock is waited for once: the ports, then what needs them up."""
+        requests = [linkstate.change(port.ifindex, up=True) for port, _ in mine]
+        for port, _ in mine:
+            requests += self._requests(port).restore
+        self._socket(node).execute(requests)
+        self._let_pass(mine)
 
-    def _restored(self, port: Port, link: Link) -> None:
-        """The far end, as planned; then packets may pass. Not while something else holds the link."""
-        if self._is_dark(link):
-            return
-        far = _far(port, link)
-        with Netlink(self._namespaces, far.node) as there:
-            linkstate.wait_carrier(there, far.node, far.ifindex, carrier=True, running=True)
-            self._check(there, self._plans[far.node])
-        self._flag([link], on=False)
+    def _let_pass(self, ends: Sequence[End]) -> None:
+        """Packets may pass once both ends of a link have their carrier. Not while something else holds it."""
+        for port, link in ends:
+            if not self._is_dark(link):
+                for end in (port, _far(port, link)):
+                    linkstate.wait_carrier(self._socket(end.node), end.node, end.ifindex, carrier=True, running=True)
+                self._flag([link], on=False)
 
-    def _detour(self, node: Netlink, port: Port) -> None:
-        plan = self._plans[port.node]
-        if not plan.is_host:
-            routes, neighbour = detour(plan, port.ifindex)
-            static.install(node, routes, [neighbour], [])  # each replaces the route that the port's end would delete
+    def _compare(self, node: str, mine: Sequence[End]) -> None:
+        """This node, and those at the far ends, with the plan."""
+        self._check(self._socket(node), self._plans[node])
+        for far in sorted({_far(port, link).node for port, link in mine if not self._is_dark(link)}):
+            self._check(self._socket(far), self._plans[far])
+
+    def prepare(self, ends: Sequence[End]) -> None:
+        """What can be made ready before the time of a fault."""
+        for port, link in ends:
+            self._requests(port)
+            for node in (port.node, _far(port, link).node):
+                self._socket(node)
+
+    def _socket(self, node: str) -> Netlink:
+        if node not in self._sockets:
+            self._sockets[node] = Netlink(self._namespaces, node)
+        return self._sockets[node]
+
+    def _requests(self, port: Port) -> _Requests:
+        """Of a port whose routes have several next hops those that are left now; of any other always the same."""
+        if port.ifindex not in self._ready:
+            plan = self._plans[port.node]
+            routes, neighbours, addresses = plan.of_device(port.ifindex)
+            made = _Requests([], static.requests(without(routes, self._down - {port.ifindex}), neighbours, addresses))
+            if not plan.is_host:
+                detours, here = detour(plan, port.ifindex)  # each replaces the route that the port's end would delete
+                made.detour.extend(static.requests(detours, [here], []))
+                made.restore.append(srv6.neighbour_message(here, delete=True))
+            if any(route.hops for route in routes):
+                return made
+            self._ready[port.ifindex] = made
+        return self._ready[port.ifindex]
+
+    def close(self) -> None:
+        for socket in self._sockets.values():
+            socket.close()
+        self._sockets.clear()
 
     def _is_dark(self, link: Link) -> bool:
         return any(port.ifindex in self._down or port.node in self._off for port in (link.lower, link.upper))
@@ -156,8 +185,7 @@ class Carriers:
                 self._ports.flag(port.ifindex, "FLAG_DOWN", on=on)
 
     def _wait_lost(self, port: Port) -> None:
-        with Netlink(self._namespaces, port.node) as end:
-            linkstate.wait_carrier(end, port.node, port.ifindex, carrier=False, running=False)
+        linkstate.wait_carrier(self._socket(port.node), port.node, port.ifindex, carrier=False, running=False)
 
     def _check(self, end: Netlink, plan: NodePlan) -> None:
         """Equal to the plan, except what other faults still hold down in this node."""

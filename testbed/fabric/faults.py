@@ -81,6 +81,15 @@ class Faults:
             confirmed.append(time.monotonic_ns())
         return confirmed
 
+    def prepare(self, links: Sequence[Link], action: FaultAction, side: str) -> None:
+        """Make ready what can be, so that `apply` and `undo` are over sooner. Nothing changes."""
+        if action in CARRIERS:
+            self._carriers.prepare([_end(link, side) for link in links])
+
+    def close(self) -> None:
+        """Let go of the sockets."""
+        self._carriers.close()
+
     def reboot(self, switch: str) -> int:
         """Down, until `boot`."""
         if not self._rebooting[switch]:
@@ -93,7 +102,7 @@ class Faults:
             raise KernelError(switch, "boot", "no such fault is active")
         self._rebooting[switch] -= 1
         if not self._rebooting[switch]:
-            self._carriers.start_switch(switch, self._lowered)
+            return self._carriers.start_switch(switch, self._lowered)
         return time.monotonic_ns()
 
     def is_off(self, switch: str) -> bool:

@@ -36,15 +36,16 @@ def read(link: Netlink, ifindex: int) -> LinkState:
 
 def set_up(link: Netlink, ifindex: int, *, up: bool) -> None:
     """`ip link set up|down`; returns once the kernel has acknowledged it."""
-    link.execute([_change(ifindex, up=up)])
+    link.execute([change(ifindex, up=up)])
 
 
 def set_all(link: Netlink, indices: Iterable[int], *, up: bool) -> None:
     """`ip link set up|down` for many interfaces of one node."""
-    link.execute([_change(ifindex, up=up) for ifindex in indices])
+    link.execute([change(ifindex, up=up) for ifindex in indices])
 
 
-def _change(ifindex: int, *, up: bool) -> tuple[str, bytes]:
+def change(ifindex: int, *, up: bool) -> tuple[str, bytes]:
+    """(operation, message) of `ip link set up|down`."""
     body = _INFO.pack(0, 0, ifindex, IFF_UP if up else 0, IFF_UP)
     return f"interface #{ifindex} {'up' if up else 'down'}", message(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, body)
 

@@ -175,6 +175,8 @@ class Fabric:
             for node in self.net.values():
                 node.terminate()
             self.net = None
+        if self._faults is not None:
+            self._faults.close()
         if self._namespaces is not None:
             self._namespaces.close()
             self._namespaces = None
@@ -239,6 +241,10 @@ class Fabric:
         """netem | nfqueue | none."""
         return "none" if self._delay is None else self._delay.method
 
+    def prepare(self, links: Sequence[Link], action: FaultAction, side: str = "") -> None:
+        """Make ready what `apply_faults` and `undo_faults` of these need, before their time. Nothing changes."""
+        self._in_force.prepare(links, action, side)
+
     def apply_faults(
         self, links: Sequence[Link], action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = ""
     ) -> list[int]:
@@ -248,7 +254,9 @@ class Fabric:
     def undo_faults(
         self, links: Sequence[Link], action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = ""
     ) -> list[int]:
-        """As `apply_faults`; by the returned times every route, neighbour, address and rate has been read back as planned."""
+        """As `apply_faults`: carriers read at both ends, everything written acknowledged. Before it returns, every route,
+        neighbour, address and rate has been read back as planned.
+        """
         return self._in_force.undo(links, action, direction, amount, side)
 
     def apply_fault(self, link: Link, action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = "") -> int:

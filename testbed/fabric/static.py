@@ -18,10 +18,15 @@ from testbed.fabric.srv6 import (
 
 
 def install(link: Netlink, routes: Iterable[Route], neighbours: Iterable[Neighbour], addresses: Iterable[Address]) -> None:
-    """Write everything; what exists already is replaced by itself. Addresses first: a route may need its port's."""
-    link.execute([address_message(address) for address in addresses])
-    link.execute([neighbour_message(neighbour) for neighbour in neighbours])
-    link.execute([route_message(route) for route in routes])
+    """Write everything; what exists already is replaced by itself."""
+    link.execute(requests(routes, neighbours, addresses))
+
+
+def requests(routes: Iterable[Route], neighbours: Iterable[Neighbour], addresses: Iterable[Address]) -> list[tuple[str, bytes]]:
+    """(operation, message) of each. Addresses first: a route may need its port's."""
+    made = [address_message(address) for address in addresses]
+    made += [neighbour_message(neighbour) for neighbour in neighbours]
+    return made + [route_message(route) for route in routes]
 
 
 def install_plan(link: Netlink, plan: NodePlan) -> None:

@@ -31,6 +31,7 @@ class Kernel(Protocol):
     def undo_faults(
         self, links: Sequence[Link], action: FaultAction, direction: str, amount: float, side: str
     ) -> list[int]: ...
+    def prepare(self, links: Sequence[Link], action: FaultAction, side: str) -> None: ...
     def reboot(self, switch: str) -> int: ...
     def boot(self, switch: str) -> int: ...
     def hang(self, switch: str) -> int: ...
@@ -78,10 +79,12 @@ class Faults:
         """Of two at one time the end comes first: one fault may begin where another ends."""
         faults = tuple(planned)
         for fault in faults:
-            if fault.until_ns is not None:
-                timeline.at(t0_ns + fault.until_ns, ACTION, partial(self._end, fault))
+            self._kernel.prepare(fault.links, fault.spec.action, fault.spec.side)
         for fault in faults:
-            timeline.at(t0_ns + fault.at_ns, ACTION, partial(self._start, fault))
+            if fault.until_ns is not None:
+                timeline.at(t0_ns + fault.until_ns, ACTION, partial(self._end, fault), punctual=True)
+        for fault in faults:
+            timeline.at(t0_ns + fault.at_ns, ACTION, partial(self._start, fault), punctual=True)
 
     def _start(self, fault: PlannedFault, planned_ns: int) -> None:
         places = fault.places

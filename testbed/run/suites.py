@@ -50,7 +50,10 @@ def run(
     display.say(f"{suite.name}: {len(wanted)} runs of {len(suite.members)} members; results in {folder}")
     limit_s = None if suite.time_limit_ns is None else suite.time_limit_ns / 1e9
     batch = Batch(wanted, Journal(folder / JOURNAL), engine(folder), display, suite.retries, limit_s)
-    complete = batch.run()
+    try:
+        complete = batch.run()
+    except KeyboardInterrupt:  # between two runs: what has ended is in the journal
+        complete = False
     return conclude(folder, complete=complete, figures=figures)
 
 

@@ -33,6 +33,7 @@ from testbed.run.faults import Faults
 from testbed.run.hosts import HostProcess, Hosts
 from testbed.run.interrupts import Interrupted, Interrupts
 from testbed.run.plan import host_plans
+from testbed.run.promptness import Promptness
 from testbed.run.results import ResultsFolder, write_atomically
 from testbed.run.telemetry import EventLog, Telemetry
 from testbed.run.timeline import Timeline
@@ -46,6 +47,7 @@ CALIBRATION_PACKETS = 3  # per plane, one at a time: the median passes over one 
 QUIT_S = 10.0
 QUIT_HURRIED_S = 3.0
 CHECK_NS = 100_000_000
+LAST_NS = 2_000_000
 PRIORITY = -10  # nice value of the runner while traffic runs: it needs little, and that at once
 LIMIT_SLACK_S = 60.0
 Ends = dict[tuple[str, int], list[dict[str, Any]]]  # what a host told of each flow's QPs, by (host, flow), in order
@@ -141,6 +143,7 @@ class _Traffic:
         self._hosts = Hosts(self._selector)
         self._kernels: tuple[tcp.Connection, ...] = ()  # flows that iperf3 carries
         self._evs: dict[int, list[int]] = {}  # theirs
+        self._promptness = Promptness()
         self._events = EventLog(job.folder.live / "events.jsonl")
 
     def run(self) -> None:
@@ -301,6 +304,7 @@ class _Traffic:
                 self._check_routes(fabric)  # every fault of it has been undone: nothing is left
         finally:
             os.setpriority(os.PRIO_PROCESS, 0, 0)
+            self._promptness.end()
             self._outcome.fabric_failures = telemetry.failures()
             telemetry.close()
 
@@ -324,10 +328,20 @@ class _Traffic:
         while not done():
             now = time.monotonic_ns()
             self._timeline.fire(now)
-            following = self._timeline.next_ns()
-            wait_ns = 0 if following is None else max(0, following - time.monotonic_ns())
-            self._hosts.serve(wait_ns / 1e9)
+            self._serve_until(self._timeline.next_ns() or 0)
             self._interrupts.check()
+
+    def _serve_until(self, following_ns: int) -> None:
+        """Serve the hosts until something is due. The last moment before a fault is slept: a selector has milliseconds."""
+        now, punctual_ns = time.monotonic_ns(), self._timeline.punctual_ns
+        self._promptness.next_is(punctual_ns, now)
+        wait_ns = max(0, following_ns - now)
+        if following_ns != punctual_ns:
+            self._hosts.serve(wait_ns / 1e9)
+        else:
+            self._hosts.serve(max(0, wait_ns - LAST_NS) / 1e9)
+            if wait_ns < LAST_NS:
+                time.sleep(max(0, following_ns - time.monotonic_ns()) / 1e9)
 
     def _wait(self, kind: str, limit_s: float, *hosts: HostProcess) -> None:
         self._hosts.wait(kind, limit_s, of=hosts or None, unless=lambda: self._interrupts.asked)

@@ -188,7 +188,7 @@ def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     assert "testbed collect" in stderr  # what only this way out says: the first interrupt would wait for the hosts
 
 
-def test_sigkill_of_the_runner_leaves_nothing_and_the_next_run_works(tmp_path: Path, before: inventory.Inventory) -> None:
+def test_h01_sigkill_of_the_runner_leaves_nothing_and_the_next_run_works(tmp_path: Path, before: inventory.Inventory) -> None:
     run = start(tmp_path)
     with Witness() as witness:
         run.wait_for_traffic(2.0)

@@ -49,6 +49,9 @@ class Kernel:
         self.done += [("undo", self.now, link.name, f"{action.value} {direction}") for link in links]
         return [self.now + LATE] * len(links)
 
+    def prepare(self, links: Sequence[Link], action: FaultAction, side: str) -> None:
+        assert not self.done, "before anything is broken"
+
     def hang(self, switch: str) -> int:
         return self._whole("hang", switch)
 

@@ -155,7 +155,7 @@ def test_silence_breaks_a_run_only_once_it_is_running(bench: Bench) -> None:
     assert "has said nothing" in str(host.failure(long_after))
 
 
-def test_megabytes_on_standard_error_stall_nobody(bench: Bench) -> None:
+def test_h23_megabytes_on_standard_error_stall_nobody(bench: Bench) -> None:
     bench.start("noise")
     bench.ready()
     assert (bench.path / "h0.log").stat().st_size == 4_000_000

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from testbed.run.timeline import Timeline
+from collections.abc import Callable
+
+from testbed.run.timeline import HOLD_NS, Timeline
+
+MS = 1_000_000
 
 
 class Clock:
@@ -63,6 +67,37 @@ def test_an_action_may_add_one_that_is_due_already() -> None:
     timeline.at(10, "chain", chain)
     timeline.fire(20)
     assert planned == [10, 11]
+
+
+def test_what_is_due_shortly_before_a_punctual_action_waits_for_it() -> None:
+    timeline, fired = Timeline(), list[tuple[str, int]]()
+    clock = Clock()
+
+    def note(name: str) -> Callable[[int], None]:
+        return lambda _: fired.append((name, clock.now))
+
+    for at in (10, 12, 40):
+        timeline.at(at * MS, "fault", note("fault"), punctual=True)
+    timeline.at(3 * MS, "sample", note("sample"))
+    timeline.at(29 * MS, "early", note("early"))
+    timeline.at(40 * MS, "stop", note("stop"))
+    clock.run(timeline, 100 * MS)
+    assert [(name, at // MS) for name, at in fired] == [
+        *(("fault", 10), ("fault", 12), ("sample", 12), ("early", 29)),
+        *(("fault", 40), ("stop", 40)),
+    ]
+    assert timeline.take_lags_ns() == [0] * 6, "what was held up on purpose is not late"
+
+
+def test_punctual_actions_hold_nothing_up_for_long() -> None:
+    timeline, fired = Timeline(), list[int]()
+    clock = Clock()
+    for at in range(1, 1000, 5):
+        timeline.at(at * MS, "fault", lambda _: None, punctual=True)
+    timeline.every(0, 100 * MS, "sample", lambda at: fired.append(clock.now - at))
+    clock.run(timeline, 999 * MS)
+    assert len(fired) == 10
+    assert max(fired) <= HOLD_NS
 
 
 def test_clear_forgets_by_name() -> None:
