@@ -86,7 +86,7 @@ def test_whatever_is_killed_nothing_stays(tmp_path: Path) -> None:
     began = time.monotonic()
     whole = start(tmp_path / "whole", *SMALL)
     stderr = whole.communicate(timeout=300)[1]
-    assert whole.returncode in {0, 4}, stderr
+    assert whole.returncode in {0, 1, 4}, stderr
     lasts_s = time.monotonic() - began
     hit = dict.fromkeys(VICTIMS, 0)
     number = 0
