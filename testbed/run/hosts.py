@@ -247,6 +247,12 @@ class Hosts:
                 self.read(host)
         return [host.name for host in stuck]
 
+    def ended_badly(self) -> list[str]:
+        """Who left with an error, after `quit`, and what it said of it: a disk may be full only at the last flush."""
+        bad = [host for host in self._hosts.values() if host.process.returncode != 0 and not host.killed]
+        errors = [host.messages.get("error", {}).get("message") for host in bad]
+        return [f"{host.name} ({error})" if error else host.name for host, error in zip(bad, errors, strict=True)]
+
     def _running(self) -> list[HostProcess]:
         return [host for host in self._hosts.values() if host.process.poll() is None]
 

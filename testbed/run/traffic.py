@@ -211,7 +211,7 @@ class _Traffic:
         for flow in self._outcome.kernel_flows:
             if flow["failure"]:
                 self._display.say(f"flow {flow['host']} to {flow['peer']} failed: {flow['failure']}")
-        failed = [host.name for host in self._hosts if host.process.returncode != 0 and not host.killed]
+        failed = self._hosts.ended_badly()
         if failed:
             raise RunError(f"did not end well: {', '.join(failed)}; see logs/")
 

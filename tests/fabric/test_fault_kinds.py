@@ -61,7 +61,8 @@ def test_every_kind_of_fault_overlapping_is_confirmed_undone_and_survived(tmp_pa
 
 
 def test_a_host_that_is_killed_on_purpose_abandons_its_messages_and_breaks_nothing(tmp_path: Path) -> None:
-    settings = ("--set", "measure={warmup: 1s, duration: 4s, drain: 2s}")
+    """What it had posted is known although it took its memory with it, and so are its counters."""
+    settings = ("--set", "measure={warmup: 500ms, duration: 3s, drain: 2s}", "--set", "workload.0.message=64KiB")
     fault = ("--set", "faults=[{at: 2s, host: h1, action: kill}]")
     summary, folder, stderr = run(tmp_path, "reboot", *SMALL, *settings, *fault)
     assert summary["metrics"]["messages_abandoned"] > 0
@@ -72,3 +73,9 @@ def test_a_host_that_is_killed_on_purpose_abandons_its_messages_and_breaks_nothi
     messages = analysis.load(folder).messages
     others = messages[(messages["host"] != "h1") & (messages["peer"] != "h1")]
     assert set(others["verdict"]) == {"ok"}
+    left = messages[messages["verdict"] == "incomplete"]
+    assert len(left) == summary["metrics"]["messages_abandoned"]
+    assert 1 <= (left["host"] == "h1").sum() <= 2, "as deep as the workload is"
+    counters = json.loads((folder / "manifest.json").read_text())["counters"]
+    assert counters["h1"]["packets_sent"] > 0
+    assert counters["h1"].keys() == counters["h0"].keys()

@@ -57,7 +57,7 @@ def test_the_last_row_is_readable_before_and_after_a_flush(tmp_path: Path) -> No
     assert table.last() == (7, 8, 9, 10, 11, 12)
 
 
-def test_a_record_cut_short_is_ignored(tmp_path: Path) -> None:
+def test_h23_a_record_cut_short_is_ignored(tmp_path: Path) -> None:
     table = Table(str(tmp_path), "received")
     for psn in range(10):
         table.row(psn, 1, psn, 0, 4096, 0, 0)

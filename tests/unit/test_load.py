@@ -306,6 +306,28 @@ def test_any_value_is_read_or_refused(path: str, value: str) -> None:
     assert all(problem.file == "--set" or problem.line for problem in problems)
 
 
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("links.rate=yes", "links.rate: expected a rate such as 5mbit, found the boolean 'yes'"),
+        ("links.rate=1e3", "links.rate: expected a rate such as 5mbit, found '1e3': no exponents; write the digits out"),
+        ("links.rate='100'", "links.rate: expected a rate such as 5mbit, found '100': it has no unit"),
+        ("links.rate=100MB", "links.rate: expected a rate such as 5mbit, found '100MB': units are"),
+        ("links.rate=100Mb", "links.rate: expected a rate such as 5mbit, found '100Mb': units are"),
+        ("links.rate=-5mbit", "links.rate: expected a rate such as 5mbit, found '-5mbit': no sign is allowed"),
+        ("topology.planes=true", "topology.planes: expected a whole number such as 4, found the boolean 'true'"),
+        ("measure.duration=010", "measure.duration: expected a time such as 20ms, found '010': no leading zeros"),
+        ("switch.ecn=off", "switch.ecn: expected true or false, found the boolean 'off'"),
+        ("faults=[{at: 3s, plane: 0, action: loss, ratio: off}]", "faults.0.ratio: expected a number such as 0.01, found the"),
+        ("links.delays=1ms", "links.delays: unknown key (did you mean delay?)"),
+    ],
+)
+def test_h25_a_value_of_another_type_is_refused_with_its_key_and_what_is_expected(override: str, says: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        base(override)
+    assert str(caught.value).startswith(f"--set: {says}")
+
+
 def test_routing_is_a_word_or_a_mapping_and_its_seed_follows_the_scenario() -> None:
     s = 10**9
     kinds = base("transport.kind=rc", "routing=ecmp", seed=5).routing, base("transport.kind=rc", "routing=ecmp", seed=6).routing

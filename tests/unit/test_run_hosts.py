@@ -42,6 +42,9 @@ for line in reader:
     if json.loads(line)["type"] == "quit":
         if mood == "stuck":
             time.sleep(200)
+        if mood == "full":
+            say(type="error", message="no space left")
+            sys.exit(1)
         say(type="bye", counters={"packets_sent": 3})
         sys.exit(0)
 """
@@ -95,6 +98,13 @@ def test_ready_and_quit(bench: Bench) -> None:
     assert hosts.quit(5) == []
     assert [host.messages["bye"]["counters"] for host in hosts] == [{"packets_sent": 3}] * 2
     assert json.loads((bench.path / "h1" / "plan.json").read_text())["host"] == "h1"
+
+
+def test_what_goes_wrong_at_the_very_end_is_said(bench: Bench) -> None:
+    hosts = bench.start("good", "full")
+    bench.ready()
+    assert hosts.quit(5) == []
+    assert hosts.ended_badly() == ["h1 (no space left)"]
 
 
 def test_a_pause_may_end_after_its_host_was_killed(bench: Bench) -> None:
@@ -155,7 +165,7 @@ def test_silence_breaks_a_run_only_once_it_is_running(bench: Bench) -> None:
     assert "has said nothing" in str(host.failure(long_after))
 
 
-def test_megabytes_on_standard_error_stall_nobody(bench: Bench) -> None:
+def test_h23_megabytes_on_standard_error_stall_nobody(bench: Bench) -> None:
     bench.start("noise")
     bench.ready()
     assert (bench.path / "h0.log").stat().st_size == 4_000_000

@@ -35,7 +35,7 @@ def test_each_write_reaches_the_file_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 20))  # a record is 19 bytes
-def test_a_half_written_record_is_left_out(tmp_path: Path, cut: int) -> None:
+def test_h23_a_half_written_record_is_left_out(tmp_path: Path, cut: int) -> None:
     path = write(tmp_path)
     path.write_bytes(path.read_bytes()[:-cut])
     rows = read(path)

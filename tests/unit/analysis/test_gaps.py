@@ -19,7 +19,7 @@ from tests.unit.analysis.conftest import SMALL
 T0 = synthetic.T0_NS
 
 
-def test_a_silent_live_host_is_zero(tmp_path: Path) -> None:
+def test_h22_a_silent_live_host_is_zero(tmp_path: Path) -> None:
     seen = view(read(synthetic.write(tmp_path / "silent", SMALL, synthetic.Wrong(silent=(3.0, 6.0)))))
     edges = style.bin_edges(seen, 100_000_000)
     placed, _ = binned(seen, edges)
@@ -30,7 +30,7 @@ def test_a_silent_live_host_is_zero(tmp_path: Path) -> None:
     assert measure(seen)["goodput_ratio_min_1s"] == 0
 
 
-def test_a_dead_host_is_a_gap_and_means_leave_it_out(tmp_path: Path) -> None:
+def test_h22_a_dead_host_is_a_gap_and_means_leave_it_out(tmp_path: Path) -> None:
     wrong = synthetic.Wrong(dead_host="h2", dead=(3.0, 6.0))
     seen = view(read(synthetic.write(tmp_path / "dead", SMALL, wrong)))
     edges = style.bin_edges(seen, 100_000_000)
@@ -47,7 +47,7 @@ def test_a_dead_host_is_a_gap_and_means_leave_it_out(tmp_path: Path) -> None:
     assert metrics["flow_goodput_ratio_min"] > 0.95
 
 
-def test_jitter_does_not_bridge_a_gap(tmp_path: Path) -> None:
+def test_h22_jitter_does_not_bridge_a_gap(tmp_path: Path) -> None:
     """Delay that jumps while nothing is recorded is not jitter."""
     wrong = synthetic.Wrong(dead_host="h2", dead=(3.0, 6.0))
     place = synthetic.write(tmp_path / "dead", SMALL, wrong)
@@ -85,7 +85,7 @@ def test_without_samples_packets_themselves_are_the_signs_of_life(tmp_path: Path
     assert rates.placed[to_h2] / rates.ideal[to_h2] > 0.95
 
 
-def test_the_last_partial_bin_is_not_drawn(tmp_path: Path) -> None:
+def test_h22_the_last_partial_bin_is_not_drawn(tmp_path: Path) -> None:
     text = SMALL.replace("duration: 8s", "duration: 8050ms")
     seen = view(read(synthetic.write(tmp_path / "odd", text)))
     edges = style.bin_edges(seen, 100_000_000)
