@@ -45,7 +45,7 @@ not_installed() {
   done
 }
 
-keep_frr_off() { # runs start FRR's daemons themselves, inside their namespaces; on the machine itself none is to run
+keep_frr_off() { # runs start FRR's daemons themselves, in their namespaces; none is to run on the machine (RUNLEVEL: nor without systemd)
   not_installed frr | grep -q . || return 0
   as_root mkdir -p /etc/systemd/system
   as_root ln -sf /dev/null /etc/systemd/system/frr.service
@@ -64,7 +64,7 @@ install_packages() {
   done
   keep_frr_off
   run "apt-get install ${absent[*]}" \
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "${absent[@]}"
+    as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq install --yes --no-install-recommends "${absent[@]}"
 }
 
 make_environment() {
