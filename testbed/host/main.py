@@ -95,19 +95,18 @@ def _settle_collector() -> None:
 
 
 def _report(error: Exception, control: Control) -> int:
-    """Tell the runner in one line and the log in full."""
+    """Tell the runner in one line and the log in full. The runner first: the log may lie on the disk that is full."""
     import traceback  # costs milliseconds; only needed here
 
-    traceback.print_exception(error, file=sys.stderr)
     place = traceback.extract_tb(error.__traceback__)[-1]
     message = str(error)
     if not isinstance(error, (PlanError, RecordsError, ControlError, FlowError)):  # those say all there is to say
         message = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
-    try:
+    with suppress(ChannelClosedError):
         control.send({"type": "error", "message": message})
-    except ChannelClosedError:
-        return EXIT_ERROR
-    control.finish(LAST_WORDS_S)
+        control.finish(LAST_WORDS_S)
+    with suppress(OSError):
+        traceback.print_exception(error, file=sys.stderr)
     return EXIT_ERROR
 
 
@@ -123,6 +122,7 @@ def _options(arguments: list[str]) -> tuple[str, int] | None:
 
 def leave(status: int) -> None:
     """Exit without tearing the interpreter down: everything is flushed, and a runner with 64 hosts waits for each."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # the disk may be full
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)

@@ -241,7 +241,7 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("before")
 def test_a_full_disk_is_said_and_breaks_the_run(tmp_path: Path) -> None:
-    """A file system of 8 MiB: room for the folder, none for the records of a run."""
+    """A file system of 3 MiB: room for the folder, none for the records of a run."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], check=True)

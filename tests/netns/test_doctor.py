@@ -41,7 +41,7 @@ SCENARIO = Scenario(
     scale=None,
 )
 NO_DELAY = replace(SCENARIO, links=replace(SCENARIO.links, delay_ns=(0,)))
-NEEDED = ("ip", "tc", "ip6tables-restore", "clang", "mnexec", "bash", "tcpdump")
+NEEDED = ("mptcpize", "ip", "tc", "ip6tables-restore", "clang", "mnexec", "bash", "tcpdump")
 
 
 @pytest.fixture
