@@ -20,7 +20,9 @@ lint: setup ## ruff and mypy
 
 test: setup lint ## every test; under 20 minutes on 2 cores
 	@$(PY) -m coverage run -m pytest $(TRANSPORT) && $(PY) -m coverage report
-	@$(PY) -m pytest $(addprefix --ignore=,$(TRANSPORT))
+	@# Fabrics are measured one at a time; what is pure runs two files at a time.
+	@$(PY) -m pytest --ignore=tests/unit
+	@$(PY) -m pytest -n 2 --dist loadfile tests/unit $(addprefix --ignore=,$(TRANSPORT))
 
 test-histories: setup ## 50,000 generated histories of the transport over a hostile network (10 minutes); HISTORIES=n for others
 	@$(PY) -m tests.histories $(or $(HISTORIES),50000)
