@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.confirmed import Way, ways_of
-from analysis.tables import STEPS
+from analysis.tables import EVENTS, STEPS
 from testbed.model import faults as model_faults
 from testbed.model import timing
 from testbed.model.flows import Flow, flows
@@ -258,22 +258,7 @@ def _events(plan: _Plan) -> pd.DataFrame:
                 if fault.until_ns is not None:
                     back = T0_NS + fault.until_ns + int(RESTORE_RTTS * plan.rtt)
                     rows.append(about | {"t_ns": back, "before": "ASSUMED_BAD", "after": "GOOD", "reason": "probes"})
-    columns = [
-        "t_ns",
-        "planned_ns",
-        "kind",
-        "fault",
-        "where",
-        "action",
-        "host",
-        "peer",
-        "ev",
-        "plane",
-        "before",
-        "after",
-        "reason",
-    ]
-    frame = pd.DataFrame(rows, columns=columns)
+    frame = pd.DataFrame(rows, columns=[column.name for column in EVENTS.columns])
     return frame.astype({"t_ns": "int64", "planned_ns": "Int64", "fault": "Int64", "ev": "Int64", "plane": "Int64"})
 
 
