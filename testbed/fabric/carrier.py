@@ -55,12 +55,15 @@ class Carriers:
         self._ready: dict[int, _Requests] = {}  # by ifindex
 
     def take_down(self, ends: Sequence[End]) -> dict[int, int]:
-        """Node by node; returns for each port, by ifindex, when the kernel had taken the carrier from both its ends."""
+        """Returns for each port, by ifindex, when the kernel had taken the carrier from both its ends.
+
+        The flags of all go first: from here on nothing passes, and not one packet is counted as accepted that the kernel then
+        drops. The carriers follow node by node; the kernel takes one at a time.
+        """
+        self._flag([link for _, link in ends], on=True)
+        self._down |= {port.ifindex for port, _ in ends}
         confirmed: dict[int, int] = {}
         for node, mine in _by_node(ends).items():
-            # The flags first: from here on not one packet is counted as accepted that the kernel then drops.
-            self._flag([link for _, link in mine], on=True)
-            self._down |= {port.ifindex for port, _ in mine}
             if node not in self._off:
                 detours = [request for port, _ in mine for request in self._requests(port).detour]
                 self._socket(node).execute([*detours, *(linkstate.change(port.ifindex, up=False) for port, _ in mine)])
@@ -72,15 +75,18 @@ class Carriers:
     def bring_up(self, ends: Sequence[End]) -> dict[int, int]:
         """Returns for each port when the kernel had acknowledged all and, unless something else holds the link, showed the
         carrier at both ends. Then both are compared with the plan.
+
+        All nodes are asked before any is waited for: the kernel then looks at all new carriers together.
         """
-        confirmed: dict[int, int] = {}
-        for node, mine in _by_node(ends).items():
-            self._down -= {port.ifindex for port, _ in mine}
-            if node not in self._off:
-                self._raise(node, mine)
-            confirmed |= dict.fromkeys((port.ifindex for port, _ in mine), time.monotonic_ns())
-            if node not in self._off:
-                self._compare(node, mine)
+        self._down -= {port.ifindex for port, _ in ends}
+        running = {node: mine for node, mine in _by_node(ends).items() if node not in self._off}
+        for node, mine in running.items():
+            self._raise(node, mine)
+        acknowledged_ns = time.monotonic_ns()
+        confirmed = {port.ifindex: acknowledged_ns for port, _ in ends}
+        confirmed |= self._let_pass([end for mine in running.values() for end in mine])
+        for node, mine in running.items():
+            self._compare(node, mine)
         return confirmed
 
     def stop_switch(self, switch: str) -> None:
@@ -128,15 +134,17 @@ class Carriers:
         for port, _ in mine:
             requests += self._requests(port).restore
         self._socket(node).execute(requests)
-        self._let_pass(mine)
 
-    def _let_pass(self, ends: Sequence[End]) -> None:
-        """Packets may pass once both ends of a link have their carrier. Not while something else holds it."""
+    def _let_pass(self, ends: Iterable[End]) -> dict[int, int]:
+        """Packets may pass once both ends of a link have their carrier; returns when. Not while something else holds it."""
+        passed: dict[int, int] = {}
         for port, link in ends:
             if not self._is_dark(link):
                 for end in (port, _far(port, link)):
                     linkstate.wait_carrier(self._socket(end.node), end.node, end.ifindex, carrier=True, running=True)
                 self._flag([link], on=False)
+                passed[port.ifindex] = time.monotonic_ns()
+        return passed
 
     def _compare(self, node: str, mine: Sequence[End]) -> None:
         """This node, and those at the far ends, with the plan."""
