@@ -82,7 +82,7 @@ def shaper_at(rate: int, links: LinkSpec) -> Shaper:
 
 
 def thresholds(port: Port, link: Link, links: LinkSpec, switch: SwitchSpec) -> Thresholds:
-    """What the port program does at `port`: a host's port only shapes; the last hop has its own trim codepoint, ECN only if asked for."""
+    """What the port program does at `port`: a host's only shapes; the last hop has its own trim codepoint, ECN if asked for."""
     frame = full_frame(links)
     rate = rate_of(link, links) // 8
     headroom = CONTROL_HEADROOM_FRAMES * frame
