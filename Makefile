@@ -28,7 +28,7 @@ test-histories: setup ## 50,000 generated histories of the transport over a host
 	@$(PY) -m tests.histories $(or $(HISTORIES),50000)
 
 test-chaos: setup ## 200 runs killed at random moments, nothing left behind; then a whole quickstart (half an hour)
-	@CHAOS_KILLS=$${CHAOS_KILLS:-200} $(PY) -m pytest -s tests/chaos
+	@CHAOS_KILLS=$${CHAOS_KILLS:-200} $(PY) -m pytest -s -o faulthandler_timeout=0 tests/chaos
 
 test-cycles: setup ## 200 build and tear-down cycles with 256 descriptors (a minute)
 	@ALL_CYCLES=1 $(PY) -m pytest -k build_and_tear_down tests/netns/test_pitfalls.py

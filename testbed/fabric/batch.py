@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
+from subprocess import CompletedProcess
 
 from testbed.errors import KernelError
+from testbed.fabric import tools
 from testbed.fabric.namespaces import Namespaces
 
 _FAILED_LINE = re.compile(r"Command failed -:(\d+)")
@@ -15,7 +16,8 @@ _FAILED_LINE = re.compile(r"Command failed -:(\d+)")
 def run(tool: str, lines: Sequence[str], namespaces: Namespaces, node: str | None) -> None:
     """Feed `lines` to `tool` ("ip" or "tc") in `node`'s namespace, or in the sandbox's own when None.
 
-    Raises KernelError with the node, the line that failed and the kernel's words. Lines before it have taken effect.
+    KernelError with the node, the line that failed and the kernel's words; RunError when the tool was killed. Lines before have
+    taken effect.
     """
     if not lines:
         return
@@ -28,9 +30,8 @@ def run(tool: str, lines: Sequence[str], namespaces: Namespaces, node: str | Non
         raise _error(node or "sandbox", tool, lines, done.stderr)
 
 
-def _run(tool: str, lines: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    text = "\n".join(lines) + "\n"
-    return subprocess.run([tool, "-batch", "-"], input=text, capture_output=True, text=True, check=False)
+def _run(tool: str, lines: Sequence[str]) -> CompletedProcess[str]:
+    return tools.run([tool, "-batch", "-"], "\n".join(lines) + "\n")
 
 
 def _error(node: str, tool: str, lines: Sequence[str], stderr: str) -> KernelError:

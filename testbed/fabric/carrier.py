@@ -1,4 +1,4 @@
-"""Carriers lost and regained: of single links, or of all links of a switch that reboots. Undone, all is read back as planned.
+"""Carriers lost and regained: of single links, or of all links of a switch that reboots. What was undone is read back.
 
 A link goes down at one end, the upper one unless told otherwise: the T0 side of a NIC-T0 link, so the host sees its carrier
 go, and the T1 side of a T0-T1 link. The far end keeps its configuration and goes on sending into the void; a switch's port
@@ -53,35 +53,47 @@ class Carriers:
         self._off: set[str] = set()
         self._sockets: dict[str, Netlink] = {}
         self._ready: dict[int, _Requests] = {}  # by ifindex
+        self._unchecked: set[str] = set()  # nodes in which something was undone that has not been read back
 
     def take_down(self, ends: Sequence[End]) -> dict[int, int]:
-        """Node by node; returns for each port, by ifindex, when the kernel had taken the carrier from both its ends."""
+        """Returns for each port, by ifindex, when the kernel had acknowledged it; its far end is then read as without carrier.
+
+        The flags of all go first: from here on nothing passes, and not one packet is counted as accepted that the kernel then
+        drops. The carriers follow node by node; the kernel takes one at a time.
+        """
+        self._flag([link for _, link in ends], on=True)
+        self._down |= {port.ifindex for port, _ in ends}
+        running = self._running(ends)
         confirmed: dict[int, int] = {}
-        for node, mine in _by_node(ends).items():
-            # The flags first: from here on not one packet is counted as accepted that the kernel then drops.
-            self._flag([link for _, link in mine], on=True)
-            self._down |= {port.ifindex for port, _ in mine}
-            if node not in self._off:
-                detours = [request for port, _ in mine for request in self._requests(port).detour]
-                self._socket(node).execute([*detours, *(linkstate.change(port.ifindex, up=False) for port, _ in mine)])
-                for port, link in mine:
-                    self._wait_lost(_far(port, link))
+        for node, mine in running.items():
+            detours = [request for port, _ in mine for request in self._requests(port).detour]
+            self._socket(node).execute([*detours, *(linkstate.change(port.ifindex, up=False) for port, _ in mine)])
             confirmed |= dict.fromkeys((port.ifindex for port, _ in mine), time.monotonic_ns())
+        for mine in running.values():
+            confirmed |= {port.ifindex: time.monotonic_ns() for port, link in mine if self._wait_lost(_far(port, link))}
         return confirmed
 
     def bring_up(self, ends: Sequence[End]) -> dict[int, int]:
-        """Returns for each port when the kernel had acknowledged all and, unless something else holds the link, showed the
-        carrier at both ends. Then both are compared with the plan.
+        """Returns for each port, unless something else holds the link, when the kernel showed the carrier at both ends.
+
+        All nodes are asked before any is waited for: the kernel then looks at all new carriers together.
         """
-        confirmed: dict[int, int] = {}
-        for node, mine in _by_node(ends).items():
-            self._down -= {port.ifindex for port, _ in mine}
-            if node not in self._off:
-                self._raise(node, mine)
-            confirmed |= dict.fromkeys((port.ifindex for port, _ in mine), time.monotonic_ns())
-            if node not in self._off:
-                self._compare(node, mine)
-        return confirmed
+        self._down -= {port.ifindex for port, _ in ends}
+        running = self._running(ends)
+        for node, mine in running.items():
+            self._raise(node, mine)
+        return self._let_pass([end for mine in running.values() for end in mine])
+
+    def compare(self, lowered: Mapping[int, int]) -> None:
+        """Read back every node in which something was undone since the last call. KernelError where it is not as planned.
+
+        `lowered`: bit/s of ports that another fault holds below their rate.
+        """
+        nodes, self._unchecked = self._unchecked, set()
+        for node in sorted(nodes - self._off):
+            end, plan = self._socket(node), self._plans[node]
+            self._check(end, plan)
+            queues.check(plan, self._links, end, lowered)
 
     def stop_switch(self, switch: str) -> None:
         """Returns once every neighbour has lost its carrier and the switch is empty."""
@@ -100,11 +112,10 @@ class Carriers:
             self._ports.forget_queue(port.ifindex)
             self._wait_lost(_far(port, link))
 
-    def start_switch(self, switch: str, lowered: Mapping[int, int]) -> int:
-        """Reload the static configuration. Returns when, as `bring_up`; switch and neighbours have been compared with the plan.
+    def start_switch(self, switch: str) -> int:
+        """Reload the static configuration. Returns when, as `bring_up`.
 
-        Ports first, since a route needs its port up; until everything is back their flags keep every packet out. `lowered`:
-        bit/s of ports that another fault holds below their rate.
+        Ports first, since a route needs its port up; until everything is back their flags keep every packet out.
         """
         plan = self._plans[switch]
         self._off.discard(switch)
@@ -117,10 +128,7 @@ class Carriers:
         for port, _ in held:
             node.execute(self._requests(port).detour)
         self._let_pass(plan.ports)
-        confirmed_ns = time.monotonic_ns()
-        queues.check(plan, self._links, node, lowered)
-        self._compare(switch, plan.ports)
-        return confirmed_ns
+        return time.monotonic_ns()
 
     def _raise(self, node: str, mine: Sequence[End]) -> None:
         """In one batch, for which the kernel's lock is waited for once: the ports, then what needs them up."""
@@ -128,21 +136,19 @@ class Carriers:
         for port, _ in mine:
             requests += self._requests(port).restore
         self._socket(node).execute(requests)
-        self._let_pass(mine)
 
-    def _let_pass(self, ends: Sequence[End]) -> None:
-        """Packets may pass once both ends of a link have their carrier. Not while something else holds it."""
+    def _let_pass(self, ends: Iterable[End]) -> dict[int, int]:
+        """Packets may pass once both ends of a link have their carrier; returns when. Not while something else holds it."""
+        passed: dict[int, int] = {}
         for port, link in ends:
+            both = (port, _far(port, link))
+            self._unchecked |= {end.node for end in both}
             if not self._is_dark(link):
-                for end in (port, _far(port, link)):
+                for end in both:
                     linkstate.wait_carrier(self._socket(end.node), end.node, end.ifindex, carrier=True, running=True)
                 self._flag([link], on=False)
-
-    def _compare(self, node: str, mine: Sequence[End]) -> None:
-        """This node, and those at the far ends, with the plan."""
-        self._check(self._socket(node), self._plans[node])
-        for far in sorted({_far(port, link).node for port, link in mine if not self._is_dark(link)}):
-            self._check(self._socket(far), self._plans[far])
+                passed[port.ifindex] = time.monotonic_ns()
+        return passed
 
     def prepare(self, ends: Sequence[End]) -> None:
         """What can be made ready before the time of a fault."""
@@ -176,6 +182,14 @@ class Carriers:
             socket.close()
         self._sockets.clear()
 
+    def _running(self, ends: Iterable[End]) -> dict[str, list[End]]:
+        """Those whose node no reboot holds off, by node."""
+        found: dict[str, list[End]] = {}
+        for port, link in ends:
+            if port.node not in self._off:
+                found.setdefault(port.node, []).append((port, link))
+        return found
+
     def _is_dark(self, link: Link) -> bool:
         return any(port.ifindex in self._down or port.node in self._off for port in (link.lower, link.upper))
 
@@ -184,8 +198,8 @@ class Carriers:
             for port in (link.lower, link.upper):
                 self._ports.flag(port.ifindex, "FLAG_DOWN", on=on)
 
-    def _wait_lost(self, port: Port) -> None:
-        linkstate.wait_carrier(self._socket(port.node), port.node, port.ifindex, carrier=False, running=False)
+    def _wait_lost(self, port: Port) -> bool:
+        return linkstate.wait_carrier(self._socket(port.node), port.node, port.ifindex, carrier=False, running=False)
 
     def _check(self, end: Netlink, plan: NodePlan) -> None:
         """Equal to the plan, except what other faults still hold down in this node."""
@@ -214,10 +228,3 @@ class Carriers:
 
 def _far(port: Port, link: Link) -> Port:
     return link.upper if port is link.lower else link.lower
-
-
-def _by_node(ends: Iterable[End]) -> dict[str, list[End]]:
-    found: dict[str, list[End]] = {}
-    for port, link in ends:
-        found.setdefault(port.node, []).append((port, link))
-    return found

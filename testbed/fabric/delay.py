@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import KernelError
-from testbed.fabric import batch
+from testbed.fabric import batch, tools
 from testbed.fabric.namespaces import Namespaces
 from testbed.model.topology import Tier, Topology
 
@@ -185,7 +185,7 @@ def add_queue_rules(namespaces: Namespaces, host: str, queues: Sequence[tuple[st
     rules = [f"-A PREROUTING -i {port} -j NFQUEUE --queue-num {number}" for port, number in queues]
     text = "\n".join(["*mangle", *rules, "COMMIT", ""])
     with namespaces.inside(host):
-        done = subprocess.run(["ip6tables-restore", "--noflush"], input=text, capture_output=True, text=True, check=False)
+        done = tools.run(["ip6tables-restore", "--noflush"], text)
     if done.returncode != 0:
         raise KernelError(host, "ip6tables-restore NFQUEUE", done.stderr.strip())
 

@@ -102,8 +102,12 @@ class Faults:
             raise KernelError(switch, "boot", "no such fault is active")
         self._rebooting[switch] -= 1
         if not self._rebooting[switch]:
-            return self._carriers.start_switch(switch, self._lowered)
+            return self._carriers.start_switch(switch)
         return time.monotonic_ns()
+
+    def compare(self) -> None:
+        """Read back where carriers or switches came back since the last call. KernelError where it is not as planned."""
+        self._carriers.compare(self._lowered)
 
     def is_off(self, switch: str) -> bool:
         """Whether a reboot holds it down."""

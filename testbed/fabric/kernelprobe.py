@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Network
 from pathlib import Path
 from shutil import which
 
-from testbed.errors import KernelError, Missing
+from testbed.errors import ExitStatus, KernelError, Missing, RunError
 from testbed.fabric import batch, srv6
 from testbed.fabric.bpf import build
 from testbed.fabric.bpf.loader import PortProgram
@@ -22,6 +23,8 @@ from testbed.fabric.sandbox import BPFFS, RUN, run_in_sandbox
 
 _PROGRAM_KEYS = "links.rate, switch.* and faults (the port program)"
 _ANSWER_LIMIT = 1 << 16  # a pipe's capacity: the sandbox writes once and never blocks
+_SIGNAL_STATUS = 128  # of a sandbox: more than this is a signal's number
+_PROBING = "trying what this kernel can do"
 _Item = tuple[str, str, str]  # the fields of Missing
 
 
@@ -41,11 +44,15 @@ def notes() -> list[str]:
 
 
 def _in_sandbox(work: Callable[[], list[_Item]]) -> list[_Item] | None:
-    """What `work` returned in a sandbox of its own; None when the sandbox itself failed."""
+    """What `work` returned in a sandbox of its own; None when there could be no sandbox. RunError when something was killed."""
     read_end, write_end = os.pipe()
 
     def inside() -> int:
-        os.write(write_end, json.dumps(work()).encode()[:_ANSWER_LIMIT])
+        try:
+            answer: list[_Item] | str = work()
+        except RunError as error:
+            answer = str(error)
+        os.write(write_end, json.dumps(answer).encode()[:_ANSWER_LIMIT])
         return 0
 
     try:
@@ -54,9 +61,16 @@ def _in_sandbox(work: Callable[[], list[_Item]]) -> list[_Item] | None:
         text = os.read(read_end, _ANSWER_LIMIT)
     finally:
         os.close(read_end)
+    if status == ExitStatus.INTERRUPTED:
+        raise KeyboardInterrupt
+    if status > _SIGNAL_STATUS:
+        raise RunError(f"{_PROBING}: killed ({signal.Signals(status - _SIGNAL_STATUS).name})")
     if status != 0:
         return None
-    return [(what, needed_by, remedy) for what, needed_by, remedy in json.loads(text)]
+    answer = json.loads(text)
+    if isinstance(answer, str):
+        raise RunError(f"{_PROBING}: {answer}")
+    return [(what, needed_by, remedy) for what, needed_by, remedy in answer]
 
 
 class _Found:

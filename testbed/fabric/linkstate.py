@@ -50,13 +50,17 @@ def change(ifindex: int, *, up: bool) -> tuple[str, bytes]:
     return f"interface #{ifindex} {'up' if up else 'down'}", message(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, body)
 
 
-def wait_carrier(link: Netlink, node: str, ifindex: int, *, carrier: bool, running: bool, timeout_s: float = 10.0) -> None:
-    """Poll until carrier (and, if asked, operstate UP) is as wanted; KernelError after `timeout_s`."""
+def wait_carrier(link: Netlink, node: str, ifindex: int, *, carrier: bool, running: bool, timeout_s: float = 10.0) -> bool:
+    """Poll until carrier (and, if asked, operstate UP) is as wanted; returns whether it took more than one look. KernelError
+    after `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
+    waited = False
     while True:
         state = read(link, ifindex)
         if state.carrier == carrier and (state.running or not running):
-            return
+            return waited
+        waited = True
         if time.monotonic() > deadline:
             raise KernelError(node, f"interface #{ifindex}", f"still {state} after {timeout_s} s")
         time.sleep(_STEP_S)

@@ -257,10 +257,14 @@ class Fabric:
     def undo_faults(
         self, links: Sequence[Link], action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = ""
     ) -> list[int]:
-        """As `apply_faults`: carriers read at both ends, everything written acknowledged. Before it returns, every route,
-        neighbour, address and rate has been read back as planned.
-        """
+        """As `apply_faults`: carriers read at both ends, everything written acknowledged. `compare` then reads it all back."""
         return self._in_force.undo(links, action, direction, amount, side)
+
+    def compare(self) -> None:
+        """Every route, neighbour, address and shaper where carriers or switches came back since the last call is as planned;
+        else KernelError. Apart from the undoing, since it takes milliseconds for which another fault need not wait.
+        """
+        self._in_force.compare()
 
     def apply_fault(self, link: Link, action: FaultAction, direction: str = "both", amount: float = 0.0, side: str = "") -> int:
         return self.apply_faults([link], action, direction, amount, side)[0]

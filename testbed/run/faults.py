@@ -32,6 +32,7 @@ class Kernel(Protocol):
         self, links: Sequence[Link], action: FaultAction, direction: str, amount: float, side: str
     ) -> list[int]: ...
     def prepare(self, links: Sequence[Link], action: FaultAction, side: str) -> None: ...
+    def compare(self) -> None: ...
     def reboot(self, switch: str) -> int: ...
     def boot(self, switch: str) -> int: ...
     def hang(self, switch: str) -> int: ...
@@ -82,7 +83,7 @@ class Faults:
             self._kernel.prepare(fault.links, fault.spec.action, fault.spec.side)
         for fault in faults:
             if fault.until_ns is not None:
-                timeline.at(t0_ns + fault.until_ns, ACTION, partial(self._end, fault), punctual=True)
+                timeline.at(t0_ns + fault.until_ns, ACTION, partial(self._end, fault, timeline), punctual=True)
         for fault in faults:
             timeline.at(t0_ns + fault.at_ns, ACTION, partial(self._start, fault), punctual=True)
 
@@ -93,9 +94,12 @@ class Faults:
         self._active[fault.index] = f"{fault.doing} {', '.join(places[:2])}{', ...' if len(places) > 2 else ''}"
         self._do("fault_start", fault, planned_ns, self._starts, self._kernel.apply_faults)
 
-    def _end(self, fault: PlannedFault, planned_ns: int) -> None:
+    def _end(self, fault: PlannedFault, timeline: Timeline, planned_ns: int) -> None:
+        """Reading back what is as before comes after everything else of this moment."""
         self._active.pop(fault.index, None)
         self._do("fault_end", fault, planned_ns, self._ends, self._kernel.undo_faults)
+        if fault.spec.action not in OF_HOSTS:
+            timeline.at(planned_ns, "compare", lambda _: self._kernel.compare())
 
     def _do(
         self,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from testbed.fabric import doctor, limits, srv6
+from testbed.errors import RunError
+from testbed.fabric import doctor, kernelprobe, limits, srv6
 from testbed.model import transport
 from testbed.model.scenario import (
     LinkSpec,
@@ -68,6 +70,26 @@ def test_a_hidden_tool_is_named_with_the_key_that_needs_it(hide: Path) -> None:
     (hide / "tc").unlink()
     (missing,) = doctor.missing(SCENARIO)
     assert str(missing).startswith("tc: needed by links.rate (every scenario); run ./setup.sh")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("tool", ["ip", "tc"])
+def test_a_tool_that_was_killed_is_not_a_missing_feature(hide: Path, tool: str) -> None:
+    (hide / tool).unlink()
+    (hide / tool).write_text("#!/bin/bash\nkill -KILL $$\n")
+    (hide / tool).chmod(0o755)
+    with pytest.raises(RunError, match=f"trying what this kernel can do: {tool} was killed \\(SIGKILL\\)"):
+        doctor.missing(SCENARIO)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGKILL, RunError), (signal.SIGINT, KeyboardInterrupt)])
+def test_neither_is_a_sandbox_that_was_ended(
+    number: signal.Signals, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernelprobe, "_try_everything", lambda **_: os.kill(os.getpid(), number))
+    with pytest.raises(raised):
+        doctor.missing(SCENARIO)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

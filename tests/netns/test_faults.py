@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from testbed.errors import KernelError
-from testbed.fabric import linkstate, queues, srv6
+from testbed.fabric import linkstate, queues, srv6, static
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.network import Fabric
 from testbed.fabric.verify import verify
@@ -70,8 +70,35 @@ def test_h19_h20_down_loses_carrier_and_up_restores_everything(sandbox: Sandbox,
                 assert any(port.node in problem and "is missing" in problem for problem in dead)
                 net.undo_fault(link, FaultAction.DOWN, side=side)
                 assert carrier(net, link) == (True, True)
+                net.compare()
                 assert snapshot(net) == before
                 assert verify(net, net.topology).problems == []
+
+    sandbox(body)
+
+
+def test_what_does_not_come_back_is_found_and_named(sandbox: Sandbox) -> None:
+    """A route, a neighbour at the far end, a shaper: each taken by hand between the undoing and the comparison."""
+
+    def body() -> None:
+        with kit.fabric(SHAPE) as net:
+            link = net.topology.link("p0t0-0", "p0t1-1")
+            near, far = link.upper, link.lower
+            sid = next(str(route.prefix) for route in net.plans[near.node].routes if route.device == near.ifindex)
+            for node, command, named in (
+                (near.node, f"ip -6 route del {sid}", sid),
+                (far.node, f"ip -6 neigh flush dev {far.name} nud permanent", f"{far.node}: .*{far.ifindex}.* is missing"),
+                (near.node, f"tc qdisc change dev {near.name} root tbf rate 3mbit burst 9000 limit 1000000", "asked for"),
+            ):
+                net.apply_fault(link, FaultAction.DOWN)
+                net.undo_fault(link, FaultAction.DOWN)
+                with net.namespaces.inside(node):
+                    subprocess.run(command.split(), check=True)
+                with pytest.raises(KernelError, match=named):
+                    net.compare()
+                with Netlink(net.namespaces, node) as end:
+                    static.install_plan(end, net.plans[node])
+                net.compare()  # looks at what was undone since the last call, and that was nothing
 
     sandbox(body)
 
@@ -244,6 +271,7 @@ def test_h21_a_rebooted_switch_is_dark_and_empty_and_comes_back_as_planned(sandb
                     with Netlink(net.namespaces, far) as end:
                         assert net.plans[far].routes <= srv6.read_routes(end)[0]
                 net.boot(switch)
+                net.compare()
                 assert snapshot(net) == before
                 assert verify(net, net.topology).problems == []
             with pytest.raises(KernelError, match="no such fault is active"):
@@ -332,6 +360,7 @@ def test_overlapping_faults_compose_and_end_in_any_order(sandbox: Sandbox, seed:
                     pool = waiting if begin else active
                     fault = pool.pop(rng.randrange(len(pool)))
                     change(net, fault, begin=begin)
+                    net.compare()
                     if begin:
                         active.append(fault)
                     off = {where for kind, where, _ in active if kind == "reboot"}
@@ -358,6 +387,7 @@ def test_a_plane_down_is_confirmed_link_by_link_and_undone(sandbox: Sandbox) -> 
             for link in net.topology.links:
                 assert carrier(net, link) == ((False, False) if link.plane == 1 else (True, True))
             net.undo_faults(plane, FaultAction.DOWN)
+            net.compare()
             assert snapshot(net) == before
             assert verify(net, net.topology).problems == []
 

@@ -39,6 +39,7 @@ class Kernel:
     def __init__(self) -> None:
         self.now = 0
         self.done: list[tuple[str, int, str, str]] = []
+        self.compared: list[int] = []  # how much of it had been done
 
     def apply_faults(self, links: Sequence[Link], action: FaultAction, direction: str, amount: float, side: str) -> list[int]:
         how = f"{action.value} {direction}{f' {amount:g}' if amount else ''}{f' {side}' if side else ''}"
@@ -51,6 +52,9 @@ class Kernel:
 
     def prepare(self, links: Sequence[Link], action: FaultAction, side: str) -> None:
         assert not self.done, "before anything is broken"
+
+    def compare(self) -> None:
+        self.compared.append(len(self.done))
 
     def hang(self, switch: str) -> int:
         return self._whole("hang", switch)
@@ -140,6 +144,7 @@ def test_amounts_reach_the_kernel_and_an_end_comes_before_a_start(tmp_path: Path
         ("reboot", 6, "p1t1-0", ""),
         ("boot", 7, "p1t1-0", ""),
     ]
+    assert kernel.compared == [4, 5, 7], "after an end, and after what begins at the same time"
     assert active[3] == ("loss 50% p0t0-0:p0t1-1", "rate 1mbit h0:p0t0-0")
     assert active[6] == ("loss 25% p0t0-0:p0t1-1", "reboot p1t1-0")
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]

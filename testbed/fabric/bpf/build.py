@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import subprocess
 from pathlib import Path
 
 from testbed.errors import KernelError
+from testbed.fabric import tools
 from testbed.model.codepoints import Dscp
 from testbed.whole import replacing
 
@@ -57,7 +57,7 @@ def compile_to(directory: Path) -> Path:
     with replacing(target) as unfinished:
         command = ["clang", *flags(), "-c", str(SOURCE), "-o", str(unfinished)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = tools.run(command)
         except FileNotFoundError as error:
             raise KernelError("port program", "clang", "not found on PATH; run ./setup.sh") from error
         if done.returncode != 0:
