@@ -74,6 +74,7 @@ def fabric(scenario: Scenario) -> str:
 def switches(scenario: Scenario, frame_bytes: int) -> str:
     s = scenario.switch
     ecn = f"ECN from {s.ecn_min_bytes / frame_bytes:.3g} to {s.ecn_max_bytes / frame_bytes:.3g} frames" if s.ecn else "no ECN"
+    ecn += ", on the last hop too" if s.ecn and s.ecn_last_hop else ""
     limits = f"{s.trim_bytes / frame_bytes:.3g} frames ({s.trim_last_hop_bytes / frame_bytes:.3g} on the last hop)"
     full = f"trimming beyond {limits}" if s.trimming else f"packets dropped beyond {limits}"
     return f"{ecn[0].upper()}{ecn[1:]}, {full}. Routing: {routing(scenario.routing)}."

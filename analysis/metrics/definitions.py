@@ -33,6 +33,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition("flow_goodput_ratio_min", "", "slowest flow against its own ideal share"),
     Definition("flow_goodput_ratio_p50", "", "median flow against its own ideal share"),
     Definition("flow_goodput_ratio_max", "", "fastest flow against its own ideal share"),
+    Definition("bystander_goodput_ratio", "", "slowest bystander of an incast against its own ideal share"),
     Definition("jain_index", "", "Jain's fairness index over the flows' ratios; 1 is perfectly fair"),
     Definition("message_ms_p50", "ms", "post to completion, messages posted in the window: median"),
     Definition("message_ms_p99", "ms", "the same: 99th percentile"),

@@ -82,7 +82,7 @@ def shaper_at(rate: int, links: LinkSpec) -> Shaper:
 
 
 def thresholds(port: Port, link: Link, links: LinkSpec, switch: SwitchSpec) -> Thresholds:
-    """What the port program does at `port`: a host's port only shapes, the last hop has no ECN and its own trim codepoint."""
+    """What the port program does at `port`: a host's only shapes; the last hop has its own trim codepoint, ECN if asked for."""
     frame = full_frame(links)
     rate = rate_of(link, links) // 8
     headroom = CONTROL_HEADROOM_FRAMES * frame
@@ -92,7 +92,7 @@ def thresholds(port: Port, link: Link, links: LinkSpec, switch: SwitchSpec) -> T
     last_hop = link.tier is Tier.NIC_T0
     trim = switch.trim_last_hop_bytes if last_hop else switch.trim_bytes
     limit = DROP_PER_TRIM * trim or HOST_LIMIT_FRAMES * frame
-    ecn = switch.ecn and not last_hop
+    ecn = switch.ecn and (switch.ecn_last_hop or not last_hop)
     return Thresholds(
         rate=rate,
         limit=limit,

@@ -102,6 +102,7 @@ def _switch(scenario: Scenario) -> dict[str, Any]:
         "ecn": switch.ecn,
         "ecn_min": units.format_size(switch.ecn_min_bytes),
         "ecn_max": units.format_size(switch.ecn_max_bytes),
+        "ecn_last_hop": switch.ecn_last_hop,
         "trim": units.format_size(switch.trim_bytes),
         "trim_last_hop": units.format_size(switch.trim_last_hop_bytes),
         "trim_size": units.format_size(switch.trim_size),

@@ -15,6 +15,7 @@ METRICS: tuple[str, ...] = (
     "flow_goodput_ratio_min",
     "flow_goodput_ratio_p50",
     "flow_goodput_ratio_max",
+    "bystander_goodput_ratio",
     "jain_index",
     # messages, steps and collectives
     "message_ms_p50",

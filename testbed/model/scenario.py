@@ -115,6 +115,7 @@ class SwitchSpec:
     trim_bytes: int
     trim_last_hop_bytes: int
     trim_size: int
+    ecn_last_hop: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ SWITCH = (
     Key("ecn", fields.boolean, True),
     Key("ecn_min", fields.threshold, Fraction(2)),
     Key("ecn_max", fields.threshold, Fraction(6)),
+    Key("ecn_last_hop", fields.boolean, False),  # MRC's receivers trim there instead (mrc-facts 3.6); RoCE's DCQCN needs marks
     Key("trim", fields.threshold, Fraction(8)),
     Key("trim_last_hop", fields.threshold, Fraction(12)),
     Key("trim_size", fields.size(framing.TRIM_MIN_BYTES, 4 * KIB), 128),  # SONiC's default (mrc-facts 3.6)
@@ -135,6 +136,7 @@ def switch(tree: t.Tree, path: str, problems: Problems, frame: int) -> SwitchSpe
         trim_bytes=as_bytes["trim"],
         trim_last_hop_bytes=as_bytes["trim_last_hop"],
         trim_size=values["trim_size"],
+        ecn_last_hop=values["ecn_last_hop"],
     )
 
 

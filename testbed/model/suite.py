@@ -41,16 +41,21 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Claims about the members whose names start with `prefix`; claims leave it out."""
+    """Claims about the members whose names start with `prefix`; claims leave it out. Texts are its suite file's."""
 
     name: str
     prefix: str
     expect: tuple[Claim, ...]
+    description: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """`time_limit_ns`: no run begins after it; None: none. `retries`: how often an invalid run is made again."""
+    """`time_limit_ns`: no run begins after it; None: none. `retries`: how often an invalid run is made again.
+
+    `not_emulated`: what its source measured and this cannot, with the reason, for the page.
+    """
 
     name: str
     description: str
@@ -58,6 +63,7 @@ class Suite:
     comparisons: tuple[Comparison, ...]
     time_limit_ns: int | None
     retries: int
+    not_emulated: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -104,10 +110,20 @@ def load_suite(path: Path, root: Path, given: Given = Given()) -> Suite:  # noqa
     if problems:
         raise ScenarioError(problems)
     if own:
-        comparisons.append(Comparison(values["name"], "", own))
+        comparisons.append(_comparison(values, ""))
     return Suite(
-        values["name"], values["description"], tuple(members), tuple(comparisons), values["time_limit"], values["retries"]
+        values["name"],
+        values["description"],
+        tuple(members),
+        tuple(comparisons),
+        values["time_limit"],
+        values["retries"],
+        tuple(values["not_emulated"]),
     )
+
+
+def _comparison(values: fields.Values, prefix: str) -> Comparison:
+    return Comparison(values["name"], prefix, tuple(values["expect"]), values["description"], values["source"])
 
 
 def _values(path: Path) -> fields.Values:
@@ -127,6 +143,7 @@ def _values(path: Path) -> fields.Values:
         Key("expect", lambda tree, path: fields.items(tree, path, claims.read, problems), []),
         Key("time_limit", fields.time(1 * S, 7 * 24 * 3600 * S), None),
         Key("retries", fields.integer(0, 20), RETRIES),
+        Key("not_emulated", lambda tree, path: fields.items(tree, path, fields.text, problems), []),
     )
     try:
         return fields.section(tree, "", keys, problems)
@@ -182,7 +199,7 @@ def _member(entry: _Entry, suite: Path, root: Path, given: Given) -> tuple[list[
     problems = _check(file, inner, members, inner["expect"], entry.name + SEPARATOR)
     if problems:
         raise ScenarioError(problems)
-    return members, [Comparison(inner["name"], entry.name + SEPARATOR, tuple(inner["expect"]))] if inner["expect"] else []
+    return members, [_comparison(inner, entry.name + SEPARATOR)] if inner["expect"] else []
 
 
 def _loaded(name: str, file: Path, changes: Mapping[str, t.Tree], repeat: int, given: Given) -> Member:

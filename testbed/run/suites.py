@@ -104,6 +104,7 @@ def _plan(suite: Suite, wanted: list[Task]) -> dict[str, Any]:
         "schema": SCHEMA,
         "suite": suite.name,
         "description": suite.description,
+        "not_emulated": [" ".join(text.split()) for text in suite.not_emulated],
         "sha256": _digest(suite, wanted),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": provenance.command(),
@@ -117,6 +118,7 @@ def _plan(suite: Suite, wanted: list[Task]) -> dict[str, Any]:
                 "name": member.name,
                 "scenario": member.scenario.name,
                 "description": " ".join(member.scenario.description.split()),
+                "source": member.scenario.source,
                 "seeds": [task.seed for task in wanted if task.member == member.name],
                 "file": files[member.name],
                 "unchanged": str(Path(files[member.name]).with_name(BASE)) if member.base is not None else "",
@@ -125,7 +127,13 @@ def _plan(suite: Suite, wanted: list[Task]) -> dict[str, Any]:
             for member in suite.members
         ],
         "comparisons": [
-            {"name": one.name, "prefix": one.prefix, "expect": [claim.text for claim in one.expect]}
+            {
+                "name": one.name,
+                "prefix": one.prefix,
+                "description": " ".join(one.description.split()),
+                "source": one.source,
+                "expect": [claim.text for claim in one.expect],
+            }
             for one in suite.comparisons
         ],
     }

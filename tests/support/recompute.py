@@ -58,18 +58,25 @@ class Recomputed(Tables):
         for at in range(self.start, self.end - 10**9 + 1, 10**9):
             inside = self.placed[(self.placed["placed_ns"] >= at) & (self.placed["placed_ns"] < at + 10**9)]
             seconds.append(inside["bytes"].sum() / sum(one.bytes_in(at, at + 10**9) for one in steps))
+        pairs = {tuple(f"h{end}" for end in spec.bystander) for spec in self.scenario.workload if spec.bystander}
+        aside = [placed / bound for flow, (placed, bound) in rows.items() if tuple(self.ends[flow]) in pairs]
+        beside = {"bystander_goodput_ratio": min(aside)} if aside else {}
         tied = {"ideal_transport_mbps": self._transport_mbps()} if self.one_path else {}
-        return tied | {
-            "goodput_mbps": goodput / 1e6,
-            "ideal_mbps": ideal / 1e6,
-            "goodput_ratio": goodput / ideal,
-            "ideal_equal_planes_mbps": equal / 1e6,
-            "goodput_ratio_min_1s": min(seconds),
-            "flow_goodput_ratio_min": ratios.min(),
-            "flow_goodput_ratio_p50": np.median(ratios),
-            "flow_goodput_ratio_max": ratios.max(),
-            "jain_index": ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum()),
-        }
+        return (
+            tied
+            | beside
+            | {
+                "goodput_mbps": goodput / 1e6,
+                "ideal_mbps": ideal / 1e6,
+                "goodput_ratio": goodput / ideal,
+                "ideal_equal_planes_mbps": equal / 1e6,
+                "goodput_ratio_min_1s": min(seconds),
+                "flow_goodput_ratio_min": ratios.min(),
+                "flow_goodput_ratio_p50": np.median(ratios),
+                "flow_goodput_ratio_max": ratios.max(),
+                "jain_index": ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum()),
+            }
+        )
 
     @property
     def one_path(self) -> bool:

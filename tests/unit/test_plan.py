@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.fabric.queues import thresholds
 from testbed.model import load, plan
 from testbed.model.scenario import Scenario
-from testbed.model.topology import build
+from testbed.model.topology import Tier, build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,3 +63,16 @@ def test_warnings() -> None:
     assert "cores are needed for the hosts alone" in text("links.rate=100mbit")
     assert "5.9 frames in flight per plane, 23.5 in what `scale` says it stands for" in text("scale.rtt=8us")
     assert "`scale`" not in text()
+
+
+def test_ports_mark_towards_hosts_only_where_asked_for() -> None:
+    for overrides, marked in (
+        ((), (0, 0, 1, 1)),
+        (("switch.ecn_last_hop=true",), (0, 1, 1, 1)),
+        (("switch.ecn=false",), (0, 0, 0, 0)),
+    ):
+        scenario = quickstart(*overrides)
+        links = {link.tier: link for link in build(scenario.topology).links}
+        ports = [(port, links[tier]) for tier in (Tier.NIC_T0, Tier.T0_T1) for port in (links[tier].lower, links[tier].upper)]
+        found = [thresholds(port, link, scenario.links, scenario.switch) for port, link in ports]
+        assert tuple(bool(one.ecn_max) for one in found) == marked
