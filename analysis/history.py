@@ -15,6 +15,7 @@ import pyarrow as pa
 from analysis.baseline import fingerprint
 from analysis.regress import Regression
 from testbed.errors import Problem, ScenarioError
+from testbed.whole import replacing
 
 COLUMNS = {
     "started": "datetime64[ns, UTC]",
@@ -53,14 +54,10 @@ def append(path: Path, found: Regression) -> pd.DataFrame:
     others = before[before["run_id"] != new["run_id"].iloc[0]] if len(new) else before
     joined: pd.DataFrame = pd.concat([others, new]).sort_values("started", kind="stable", ignore_index=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as part:
         joined.to_parquet(part, index=False)
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
     return joined
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from analysis.metrics import measure
 from analysis.metrics.faults import costs
 from analysis.results import Run
 from analysis.view import View, view
+from testbed.whole import replacing
 
 SUMMARY_SCHEMA = 1
 DIGITS = 6  # significant; more would be noise
@@ -70,13 +70,8 @@ def write(seen: View) -> dict[str, Any]:
 
 def write_atomically(path: Path, text: str) -> None:
     """A reader sees the old file or the new one, never half of one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _rounded(mapping: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ is created in it goes when it ends.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
@@ -66,6 +68,8 @@ def build(pairs: int, planes: int, *, switched: bool = False) -> None:
             if node in SWITCHES:
                 _run([*enter(node, pair), "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"])
             _batch(["-n", f"{node}{pair}"], _node(chain, place, planes))
+    for node in [f"{node}{pair}" for pair in range(pairs) for node in chain]:
+        wait_working(node)
 
 
 def _node(chain: Sequence[str], place: int, planes: int) -> Iterator[str]:
@@ -95,6 +99,19 @@ def _mac(place: int, step: int) -> str:
     return f"02:00:00:00:{place:02x}:{step + 1:02x}"
 
 
+def wait_working(node: str, *ports: str) -> None:
+    """Until the kernel passes packets through these ports, which takes up to a second more than their carriers; none: all."""
+    while set(operstates(node, *ports)) != {"UP"}:
+        time.sleep(0.001)
+
+
+def operstates(node: str, *ports: str) -> list[str]:
+    """What the kernel has told of a node's ports, in the order of `ports`, or of all. `node` empty: of this very namespace."""
+    links = json.loads(_run(["ip", *(("-n", node) if node else ()), "-j", "link"]))
+    found = {link["ifname"]: link["operstate"] for link in links if link["ifname"] != "lo"}
+    return [found[port] for port in ports or found]
+
+
 def enter(node: str, pair: int) -> list[str]:
     """The start of a command that runs on one node of a pair."""
     return ["nsenter", f"--net=/run/netns/{node}{pair}"]
@@ -110,5 +127,5 @@ def _batch(options: Sequence[str], lines: Sequence[str] | Iterator[str]) -> None
     subprocess.run(["ip", "-6", *options, "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
 
-def _run(command: Sequence[str]) -> None:
-    subprocess.run(command, check=True)
+def _run(command: Sequence[str]) -> str:
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout

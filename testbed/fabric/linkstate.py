@@ -50,7 +50,7 @@ def change(ifindex: int, *, up: bool) -> tuple[str, bytes]:
     return f"interface #{ifindex} {'up' if up else 'down'}", message(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, body)
 
 
-def wait_carrier(link: Netlink, node: str, ifindex: int, *, carrier: bool, running: bool, timeout_s: float = 3.0) -> bool:
+def wait_carrier(link: Netlink, node: str, ifindex: int, *, carrier: bool, running: bool, timeout_s: float = 10.0) -> bool:
     """Poll until carrier (and, if asked, operstate UP) is as wanted; returns whether it took more than one look. KernelError
     after `timeout_s`.
     """

@@ -143,6 +143,9 @@ class Fabric:
             static.install_plan(link, node)
             static.check(link, node)
             queues.check(node, self.links, link)
+            # A port's queue is attached some time after its carrier is there; a host that began before would take it for dead.
+            for port, _ in node.ports:
+                linkstate.wait_carrier(link, node.node, port.ifindex, carrier=True, running=True)
         if node.is_host and self.stack is not None:
             kernelstack.install(self.namespaces, node.node, self.stack)
 

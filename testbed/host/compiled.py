@@ -83,10 +83,17 @@ def main() -> int:
             return done.returncode
         for left in ("build", ".mypy_cache"):
             shutil.rmtree(work / left, ignore_errors=True)
-        # Copied beside its place and renamed, so that a host never finds half a build.
-        half = target.with_suffix(".half")
-        shutil.copytree(work, half)
-        half.rename(target)
+        # Copied beside its place and renamed, so that a host never finds half a build. Two may build at once.
+        Path(BUILDS).mkdir(parents=True, exist_ok=True)
+        half = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=BUILDS))
+        shutil.copytree(work, half, dirs_exist_ok=True)
+        half.chmod(0o755)
+        try:
+            half.rename(target)
+        except OSError:
+            shutil.rmtree(half)
+            if not target.is_dir():
+                raise
     builds = sorted(Path(BUILDS).iterdir(), key=lambda build: build.stat().st_mtime)
     for old in builds[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.host_pair import PairedHost, connect, finish, plan, start
-from benchmarks.pair_network import build, inside
+from benchmarks.pair_network import build, inside, operstates, wait_working
 from testbed.host.carrier import Carriers, of_ports
 from testbed.transport.mrc.planes import PlaneCause, PlaneState
-from tests.support.host_plans import read_records
+from tests.support.host_plans import read_records, until_placed
 
 pytestmark = [
     pytest.mark.netns,
@@ -27,7 +27,8 @@ pytestmark = [
 ]
 PLANES = 4
 IN_PORT_NS = 20_000_000  # far more than two frames take: what waits in a port when it dies has a departure time already
-PATIENCE_S = 10.0  # only reached by a failure
+MESSAGE = 1 << 20
+PATIENCE_S = 20.0  # only reached by a failure
 
 
 def run_inside(function: Callable[[str], None], directory: Path) -> None:
@@ -39,12 +40,20 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
 
 
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def two_ports() -> Carriers:
-    """near0 and near1, planes 0 and 1; their far ends are here as well."""
+    """near0 and near1, planes 0 and 1; their far ends are here as well. Only near0 has a carrier."""
     for plane in (0, 1):
         ip("link", "add", f"near{plane}", "type", "veth", "peer", "name", f"far{plane}")
         ip("link", "set", f"near{plane}", "up")
     ip("link", "set", "far0", "up")
+    wait_working("", "near0", "far0")  # told of at once in what follows, not in between
     return of_ports({"near0": 0, "near1": 1})
 
 
@@ -70,13 +79,13 @@ def every_change_is_told(_directory: str) -> None:
     assert wait(carriers) == [(0, False)], "its own side counts too"
     ip("link", "set", "near0", "mtu", "1400")
     ip("link", "set", "far0", "alias", "other")
-    time.sleep(0.1)
-    assert carriers.changes() == []
+    ip("link", "set", "near1", "down")  # behind what must say nothing
+    assert wait(carriers) == [(1, False)]
 
 
 def missed_messages_are_asked_for_again(_directory: str) -> None:
     carriers = two_ports()
-    wait(carriers)
+    assert wait(carriers) == [(1, False)]
     watched = socket.socket(fileno=os.dup(carriers.fileno()))
     watched.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the least there is
     for number in range(40):
@@ -99,23 +108,34 @@ def test_messages_that_the_kernel_dropped_are_asked_for_again(tmp_path: Path) ->
     run_inside(missed_messages_are_asked_for_again, tmp_path)
 
 
+def is_in_use_again(folder: Path) -> bool:
+    """Port 1 was down and is up, and has sent data since; what a host has not written yet it writes twice a second."""
+    ports = read_records(folder / "port_states.rec")
+    sent = read_records(folder / "packets.rec")
+    return len(ports) >= 2 and bool((sent["sent_ns"][sent["ev"] >> 16 == 1] > ports["t_ns"][1]).any())
+
+
 def a_port_goes_and_comes(directory: str) -> None:
     build(1, PLANES)
-    hosts = [PairedHost(Path(directory), index, plan(Path(directory), index)) for index in (0, 1)]
+    hosts = [PairedHost(Path(directory), index, plan(Path(directory), index, message=MESSAGE)) for index in (0, 1)]
     connect(hosts)
     start(hosts)
-    time.sleep(0.5)
+    for host in hosts:
+        until_placed(host, 1)
     ip("-n", "b0", "link", "set", "a1", "down")  # h0's port 1 sees its carrier go, and so does h1's, administratively
-    time.sleep(1.0)
+    until(lambda: operstates("a0", "b1") != ["UP"])
+    for host in hosts:
+        until_placed(host, MESSAGE)
     ip("-n", "b0", "link", "set", "a1", "up")
-    time.sleep(0.1)  # what a port that is set down loses comes back later than its carrier; until then nothing passes
+    wait_working("b0", "a1")  # what a port that is set down loses comes back later than its carrier; until then nothing passes
     for words in (
         "address add 5f00:1:4001::/128 dev a1 nodad",
         "neighbour replace fe80::1 lladdr 02:00:00:00:00:02 nud permanent dev a1",
         "route add 5f00:1::/32 via fe80::1 dev a1 src 5f00:1:4001::",
     ):
         ip("-6", "-n", "b0", *words.split())
-    time.sleep(0.5)
+    for host in hosts:
+        until(lambda host=host: is_in_use_again(host.records))  # type: ignore[misc]
     for counters in finish(hosts):
         assert counters["messages_corrupt"] == 0
         assert counters["messages_completed"] > 3

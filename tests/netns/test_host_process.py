@@ -21,7 +21,7 @@ import pytest
 from benchmarks.host_pair import PairedHost, connect, finish, plan, start
 from benchmarks.pair_network import build, enter, inside
 from testbed.fabric.sandbox import run_in_sandbox
-from tests.support.host_plans import read_records
+from tests.support.host_plans import LATEST_S, read_records, until_placed
 from tests.support.machine import Witness
 
 pytestmark = [
@@ -30,7 +30,6 @@ pytestmark = [
 ]
 
 PLANES = 4
-LATEST_S = 60  # a limit for what hangs, not for what is slow
 ETH_P_ALL = 3  # what goes out is shown only to a socket that asks for everything
 ETH_P_IPV6 = 0x86DD
 
@@ -45,13 +44,6 @@ def pair(directory: Path, **settings: Any) -> list[PairedHost]:
     hosts = [PairedHost(directory, index, plan(directory, index, **settings)) for index in (0, 1)]
     connect(hosts)
     return hosts
-
-
-def until_placed(host: PairedHost, bytes_more: int) -> None:
-    """Until this host has placed so much more than it had at its next report; progress on the way is read away."""
-    first = host.hear("progress", LATEST_S)["placed_bytes"]
-    while host.hear("progress", LATEST_S)["placed_bytes"] < first + bytes_more:
-        pass
 
 
 def messages_are_delivered(directory: str) -> None:
@@ -94,7 +86,8 @@ def handed_a_high_descriptor(directory: str) -> None:
     hosts = pair(Path(directory))
     assert hosts[0].channel.fileno() > max(held) > 1024
     start(hosts)
-    time.sleep(0.5)
+    for host in hosts:
+        until_placed(host, 1)
     for counters in finish(hosts):
         assert counters["messages_completed"] > 0
     assert run_in_sandbox(lambda: 3) == 3  # its hand-shake too
@@ -146,9 +139,9 @@ def test_records_reach_to_within_a_second_of_a_sigkill(tmp_path: Path) -> None:
 def terminated(directory: str) -> None:
     hosts = pair(Path(directory))
     start(hosts)
-    time.sleep(0.6)
+    until_placed(hosts[1], 1)
     hosts[0].process.send_signal(signal.SIGINT)  # ignored
-    time.sleep(0.2)
+    until_placed(hosts[1], 1 << 20)
     assert hosts[0].process.poll() is None
     hosts[0].process.send_signal(signal.SIGTERM)
     assert hosts[0].process.wait(LATEST_S) == 143

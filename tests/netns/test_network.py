@@ -7,13 +7,17 @@ import resource
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.errors import KernelError
-from testbed.fabric import batch
+from testbed.fabric import batch, linkstate
+from testbed.fabric.linkstate import LinkState
+from testbed.fabric.netlink import Netlink
 from testbed.fabric.network import Fabric
 from testbed.fabric.sandbox import BPFFS, NETNS
 from testbed.model.scenario import TopologySpec
@@ -41,6 +45,24 @@ def test_the_quickstart_fabric_comes_up_and_goes_down_whole(sandbox: Sandbox) ->
             assert len(net.ports) == 160
             assert len(net.plans) == 40
         assert leftovers() == []
+
+    sandbox(body)
+
+
+def test_bring_up_waits_until_every_port_passes_packets(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells of a port some time after its carrier came, a second after when it has much to tell."""
+    asked: Counter[int] = Counter()
+    read = linkstate.read
+
+    def late(link: Netlink, ifindex: int) -> LinkState:
+        asked[ifindex] += 1
+        state = read(link, ifindex)
+        return replace(state, running=state.running and asked[ifindex] > 3)
+
+    def body() -> None:
+        monkeypatch.setattr(linkstate, "read", late)
+        with kit.fabric((2, 1, 1, 2)) as net:
+            assert {info.ifindex: asked[info.ifindex] for info in net.ports} == {info.ifindex: 4 for info in net.ports}
 
     sandbox(body)
 

@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.host_pair import plan
+from benchmarks.host_pair import PairedHost, plan
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 
 SMALL = {"planes": 2, "message": 10_000, "payload": 1024, "rate_bps": 50_000_000}
+
+
+LATEST_S = 60  # a limit for what hangs, not for what is slow
+
+
+def until_placed(host: PairedHost, bytes_more: int) -> None:
+    """Until this host has placed so much more than it had at its next report; progress on the way is read away."""
+    first = host.hear("progress", LATEST_S)["placed_bytes"]
+    while host.hear("progress", LATEST_S)["placed_bytes"] < first + bytes_more:
+        pass
 
 
 def pair_plan(directory: Path, index: int, **settings: Any) -> dict[str, Any]:

@@ -39,11 +39,13 @@ ROOMS = {
     "testbed.transport.rc": Room(("testbed.transport.common",)),
     "testbed.host": Room(("testbed.transport",)),
     "testbed.iperf": Room(("testbed.host", "iperf3")),
-    "testbed.fabric": Room(("testbed.model", "testbed.errors", "mininet", "pyroute2")),
+    "testbed.fabric": Room(("testbed.model", "testbed.errors", "testbed.whole", "mininet", "pyroute2")),
     "testbed.run": Room(
         ("testbed.model", "testbed.errors", "testbed.venv", "testbed.fabric", "analysis", "yaml", *NUMERIC), ("distributed",)
     ),
-    "analysis": Room(("testbed.model", "testbed.errors", "testbed.venv", "yaml", "jinja2", "markupsafe", "cycler", *NUMERIC)),
+    "analysis": Room(
+        ("testbed.model", "testbed.errors", "testbed.venv", "testbed.whole", "yaml", "jinja2", "markupsafe", "cycler", *NUMERIC)
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from testbed.errors import KernelError
 from testbed.fabric import tools
 from testbed.model.codepoints import Dscp
+from testbed.whole import replacing
 
 SOURCE = Path(__file__).with_name("port.c")
 HEADER = Path(__file__).with_name("port.h")
@@ -53,16 +54,14 @@ def build(directory: Path) -> Path:
 def compile_to(directory: Path) -> Path:
     """Compile into `directory`. KernelError with clang's words when it fails or is absent."""
     target = directory / object_name()
-    unfinished = directory / f"{object_name()}.{os.getpid()}"
-    command = ["clang", *flags(), "-c", str(SOURCE), "-o", str(unfinished)]
-    try:
-        done = tools.run(command)
-    except FileNotFoundError as error:
-        raise KernelError("port program", "clang", "not found on PATH; run ./setup.sh") from error
-    if done.returncode != 0:
-        unfinished.unlink(missing_ok=True)
-        raise KernelError("port program", "clang", done.stderr.strip())
-    unfinished.replace(target)
+    with replacing(target) as unfinished:
+        command = ["clang", *flags(), "-c", str(SOURCE), "-o", str(unfinished)]
+        try:
+            done = tools.run(command)
+        except FileNotFoundError as error:
+            raise KernelError("port program", "clang", "not found on PATH; run ./setup.sh") from error
+        if done.returncode != 0:
+            raise KernelError("port program", "clang", done.stderr.strip())
     return target
 
 
