@@ -129,7 +129,7 @@ def test_live_marks_follow_the_ramp_and_are_the_receivers(steady: Sandbox) -> No
             with kit.raw(net, "h0") as source, kit.raw(net, "h2") as target:
                 for share in (0.1, 0.3, 0.5, 0.7, 0.9):
                     chances = _hold(net, source, round((2 + 4 * share) * frame))
-                    got = kit.receive_all(target)
+                    got = kit.receive_all(target, LIVE)
                     assert len(got) == LIVE
                     ce += sum(ecn is Ecn.CE for _, _, ecn in got)
                     numbers = {struct.unpack_from("=I", data)[0] for data, _, ecn in got if ecn is Ecn.CE}
