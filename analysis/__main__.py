@@ -17,6 +17,7 @@ EXAMPLES = {
     "compare": "python -m analysis compare results/quickstart results/incast --out comparison",
     "export": "python -m analysis export results/quickstart --out bundle --format csv",
     "regress": "python -m analysis regress results/quick/latest --baseline results/baselines/quick.yaml",
+    "paper": "python -m analysis paper results/paper/latest --causes docs/paper-causes.yaml --out docs/paper.md",
     "trend": "python -m analysis trend results/history/quick.parquet",
 }
 
@@ -55,6 +56,10 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("--out", type=Path, metavar="DIR", required=True, help="where the bundle goes")
     export.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="default: parquet")
     _regression(commands)
+    paper = _command(commands, "paper", "Write a suite's claims as a page of Markdown: claim, set-up, measurement, verdict.")
+    paper.add_argument("run", metavar="SUITE_RUN", type=Path, help="folder of a suite's run, or .../latest")
+    paper.add_argument("--causes", type=Path, metavar="FILE", help="YAML: row -> why its claim does not reproduce")
+    paper.add_argument("--out", type=Path, metavar="FILE", help="write it there instead of to standard output")
     return top
 
 
@@ -97,7 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parser().parse_args(arguments)
     try:
-        commands = {"report": _report, "compare": _compare, "export": _export, "regress": _regress, "trend": _trend}
+        commands = {
+            "report": _report,
+            "compare": _compare,
+            "export": _export,
+            "regress": _regress,
+            "paper": _paper,
+            "trend": _trend,
+        }
         return commands[options.command](options)
     except TestbedError as error:
         print(error, file=sys.stderr)
@@ -172,6 +184,20 @@ def _regress(options: argparse.Namespace) -> int:
         history.append(options.history, found)
     print(json.dumps(as_json(found), indent=2) if options.json else junit.markdown(found), end="\n" if options.json else "")
     return int(found.status)
+
+
+def _paper(options: argparse.Namespace) -> int:
+    from analysis import paper
+    from analysis.judge import write_atomically
+
+    causes = {} if options.causes is None else paper.causes_in(options.causes)
+    text = paper.markdown(options.run, venv.ROOT / "scenarios", causes)
+    if options.out is None:
+        print(text, end="")
+    else:
+        write_atomically(options.out, text)
+        print(options.out)
+    return int(ExitStatus.PASSED)
 
 
 def _trend(options: argparse.Namespace) -> int:

@@ -169,7 +169,7 @@ def judge(suite: Suite, *, complete: bool = True) -> Verdict:
 
 
 def write(folder: Path, *, complete: bool = True, figures: bool = False) -> Verdict:
-    """Judge a suite's folder and write its table (Parquet, CSV), summary.json and summary.md, each whole or not at all."""
+    """Judge a suite's folder and write its table (Parquet, CSV), page and summaries, each whole or not at all."""
     suite = read(folder)
     verdict = judge(suite, complete=complete)
     table = suite.table
@@ -189,6 +189,9 @@ def write(folder: Path, *, complete: bool = True, figures: bool = False) -> Verd
         from analysis.figures import members
 
         members.draw(table[table["counts"]], suite.members, shown, folder / "figures")
+    from analysis import suite_page
+
+    suite_page.write(suite, verdict, figures=figures)
     write_atomically(folder / "summary.md", markdown(suite, verdict))
     write_atomically(folder / "summary.json", json.dumps(verdict.summary, indent=2, allow_nan=False) + "\n")
     return verdict
@@ -206,7 +209,8 @@ def lines(verdict: Verdict) -> list[str]:
     for one in summary["comparisons"]:
         for claim in one["expectations"]:
             found.append(f"  {'ok  ' if claim['passed'] else 'FAIL'} {claim['text']}  (actual {sides(claim)})")
-    return [*found, f"  table: {Path(summary['path']) / 'suite.csv'}"]
+    folder = Path(summary["path"])
+    return [*found, f"  table: {folder / 'suite.csv'}", f"  page: {folder / 'report.html'}"]
 
 
 SHOWN = ("goodput_mbps", "goodput_ratio", "flow_goodput_ratio_min", "step_ms_mean", "stall_ms_max", "recovery_rtts_max")
@@ -217,7 +221,7 @@ def markdown(suite: Suite, verdict: Verdict) -> str:
     summary = verdict.summary
     costs = dict.fromkeys(name for one in summary["members"] for name in _costs(one["metrics"]))
     names = [name for name in (*SHOWN, *costs) if any(name in one["metrics"] for one in summary["members"])]
-    found = [f"# {summary['suite']}: {summary['status']}", "", f"Run `{summary['run_id']}`, commit `{_commit(suite)}`.", ""]
+    found = [f"# {summary['suite']}: {summary['status']}", "", f"Run `{summary['run_id']}`, commit `{commit(suite)}`.", ""]
     found += [" ".join(suite.plan["description"].split()), ""] if suite.plan["description"] else []
     found += [_row(["member", "status", "runs", *names]), _row(["---"] * (3 + len(names)))]
     for one in summary["members"]:
@@ -326,7 +330,7 @@ def _summary(folder: Path) -> dict[str, Any] | None:
     return summary if isinstance(summary, dict) and summary.get("schema") == SUMMARY_SCHEMA else None
 
 
-def _commit(suite: Suite) -> str:
+def commit(suite: Suite) -> str:
     git = suite.plan.get("git") or {}
     return f"{git.get('commit', 'unknown')[:12]}{' with changes' if git.get('dirty') else ''}"
 

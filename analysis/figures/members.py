@@ -15,14 +15,14 @@ COLUMNS = 3
 UNITS = {one.name: one.unit for one in DEFINITIONS}
 
 
-def draw(table: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], folder: Path) -> None:
-    """Write `members` (PNG, SVG, CSV): the members `names` in this order.
+def draw(table: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], folder: Path, figure_name: str = "members") -> None:
+    """Write `figure_name` (PNG, SVG, CSV): the members `names` in this order.
 
     `table`: a row per run that counts, with `member` and the metrics as columns.
     """
     lines = -(-len(metrics) // COLUMNS)
     rows = []
-    with style.styled("members"):
+    with style.styled(figure_name):
         left = 0.3 + 0.062 * max(map(len, names))
         figure = Figure(figsize=(style.WIDTH + left, 0.5 + lines * (0.55 + 0.19 * len(names))))
         style.margins(figure, left, 0.15, 0.35, 0.3, hspace=0.35, wspace=0.15)
@@ -48,4 +48,4 @@ def draw(table: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], fold
             axes.grid(visible=True, axis="x")
             axes.grid(visible=False, axis="y")
         grid[0, 0].invert_yaxis()
-        style.save(figure, style.Target(folder), "members", pd.concat(rows, ignore_index=True))
+        style.save(figure, style.Target(folder), figure_name, pd.concat(rows, ignore_index=True))

@@ -61,7 +61,7 @@ class Claim:
     @property
     def members(self) -> tuple[str, ...]:
         """Those it speaks of, in order, each once."""
-        return tuple(dict.fromkeys(one.member for side in (self.left, self.right) for one in _measured(side)))
+        return tuple(dict.fromkeys(one.member for side in (self.left, self.right) for one in measured(side)))
 
 
 def read(tree: t.Tree, _path: str) -> Claim:
@@ -104,12 +104,13 @@ def value(term: Term, lookup: Lookup) -> float | None:
     return found if found is not None and math.isfinite(found) else None
 
 
-def _measured(term: Term) -> Iterator[Measured]:
+def measured(term: Term) -> Iterator[Measured]:
+    """Every `member.metric` that `term` speaks of, in order."""
     if isinstance(term, Measured):
         yield term
     elif isinstance(term, Operation):
-        yield from _measured(term.left)
-        yield from _measured(term.right)
+        yield from measured(term.left)
+        yield from measured(term.right)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:

@@ -69,7 +69,7 @@ def run(scenario: Scenario, options: Options, display: Display) -> Result:
         folder.discard()
         raise results.refused(folder.path, trouble) from trouble
     job = traffic.Job(scenario, topology, folder, display, wanted, options.cli)
-    status, error = _how_it_ended(sandbox.run_in_sandbox(lambda: traffic.run(job)))
+    status, error = _how_it_ended(sandbox.run_in_sandbox(lambda: traffic.run(job)), folder)
     try:
         outcome = traffic.read_outcome(folder.outcome) or Outcome()
         error = outcome.error or error
@@ -103,8 +103,8 @@ def _close(folder: ResultsFolder, manifest: Manifest, summary: Summary, ended: E
         folder.write_manifest(manifest | {"status": WORDS[ended]})
         results.give_to_caller(folder)
     except OSError as trouble:
-        status = combine([status, ExitStatus.BROKEN])
-        error = "\n".join(filter(None, [error, str(results.refused(folder.path, trouble))]))
+        status, said = combine([status, ExitStatus.BROKEN]), str(results.broken(folder, trouble))
+        error = error if error and said in error else "\n".join(filter(None, [error, said]))
     return Result(folder, status, summary, error)
 
 
@@ -161,14 +161,15 @@ def _measured(scenario: Scenario, outcome: Outcome) -> Manifest:
     return found
 
 
-def _how_it_ended(ended: int) -> tuple[ExitStatus, str | None]:
+def _how_it_ended(ended: int, folder: ResultsFolder) -> tuple[ExitStatus, str | None]:
     """The sandbox's exit status, with an error where it is not one of ours or carries none."""
     try:
         status = ExitStatus(ended)
     except ValueError:
         known = {int(number): number.name for number in signal.Signals}
         return ExitStatus.BROKEN, f"the run's process was ended from outside ({known.get(ended - 128, f'status {ended}')})"
-    return status, "the run broke; see above and logs/" if status is ExitStatus.BROKEN else None
+    places = "above and logs/" if folder.logs.is_dir() else "above"
+    return status, f"the run broke; see {places}" if status is ExitStatus.BROKEN else None
 
 
 def _judge(
@@ -189,7 +190,7 @@ def _judge(
         summary = judging.judge(scenario, folder, outcome, figures=options.figures)
         return combine([status, of_word(summary["status"])]), error, summary
     except OSError as failure:
-        status, trouble = combine([status, ExitStatus.BROKEN]), f"{results.refused(folder.path, failure)}; {_go_on(folder)}"
+        status, trouble = combine([status, ExitStatus.BROKEN]), f"{results.broken(folder, failure)}; {_go_on(folder)}"
     except TestbedError as failure:
         status, trouble = combine([status, ExitStatus.BROKEN]), f"{failure}; {_go_on(folder)}"
     error = "\n".join(filter(None, [error, trouble]))

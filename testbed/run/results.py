@@ -118,10 +118,20 @@ def write_scenario(folder: Path, text: str, policy_file: str = "", policy_text: 
 
 
 def refused(place: Path, error: OSError) -> ScenarioError | RunError:
-    """The error to raise for an `OSError` on the results folder: a full disk is the run's trouble, a bad place the caller's."""
+    """The error to raise for an `OSError` while a results folder is made: a full disk is the run's trouble, a bad place the
+    caller's.
+    """
     if error.errno in FULL:
         return RunError(f"{place}: cannot write results: {error.strerror}")
     return ScenarioError([Problem("--out", 0, "", f"cannot write results to {place}: {error.strerror}")])
+
+
+def broken(folder: ResultsFolder, error: OSError) -> RunError:
+    """The error to raise for an `OSError` on a folder that could be written when the run began."""
+    if error.errno == errno.ENOENT:
+        lost = next((path for path in (folder.path, folder.raw, folder.live) if not path.exists()), Path(str(error.filename)))
+        return RunError(f"{lost}: was deleted during the run")
+    return RunError(f"{folder.path}: cannot write results: {error.strerror}")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -110,7 +110,7 @@ def run(job: Job) -> int:
     except OSError as error:  # a full disk, a vanished /proc entry: the run broke, and says how
         full = error.errno in results.FULL
         outcome.error = (
-            str(results.refused(job.folder.path, error))
+            str(results.broken(job.folder, error))
             if full
             else f"{error.filename or 'the operating system'}: {error.strerror or error}"
         )
@@ -120,7 +120,7 @@ def run(job: Job) -> int:
     try:
         outcome.write(job.folder)
     except OSError as error:  # the room that was kept was not enough; what t = 0 wrote is still there
-        print(results.refused(job.folder.path, error), file=sys.stderr)
+        print(results.broken(job.folder, error), file=sys.stderr)
         return int(ExitStatus.BROKEN)
     return int(status)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -271,6 +272,39 @@ def test_a_full_disk_is_said_and_breaks_the_run(tmp_path: Path) -> None:
     assert "space" in stderr
     assert "Traceback" not in stderr
     assert summary["status"] == manifest["status"] == "error"
+
+
+@pytest.mark.usefixtures("before")
+def test_a_results_folder_that_is_deleted_during_the_run_is_said_and_breaks_it(tmp_path: Path) -> None:
+    run = start(tmp_path, [*BRIEF, "--quiet"])
+    run.wait_for_traffic(0.5)
+    gone = run.folder
+    shutil.rmtree(tmp_path / "quickstart")
+    status, _, stderr = run.end()
+    assert status == 5
+    assert stderr.splitlines() == [f"{gone}: was deleted during the run", "the run broke; see above", *stderr.splitlines()[2:]]
+    assert "Traceback" not in stderr
+    assert list(tmp_path.iterdir()) == [], "nothing is written where it was"
+
+
+@pytest.mark.usefixtures("before")
+def test_a_place_that_cannot_be_written_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    """A read-only file system; a file."""
+    disk, file = tmp_path / "disk", tmp_path / "file"
+    disk.mkdir()
+    file.write_text("as it was")
+    subprocess.run(["mount", "--bind", str(disk), str(disk)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(disk)], check=True)
+        for out, why in ((disk / "new", "Read-only"), (file, "Not a dir")):
+            status, stdout, stderr = start(out, BRIEF).end()
+            assert (status, stdout) == (2, "")
+            assert stderr.splitlines()[-1].startswith(f"--out: cannot write results to {out / 'quickstart'}: {why}")
+            assert "Traceback" not in stderr
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert sorted(tmp_path.rglob("*")) == [disk, file]
+    assert file.read_text() == "as it was"
 
 
 @pytest.mark.usefixtures("before")

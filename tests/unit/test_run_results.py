@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -59,6 +60,20 @@ def test_refusal_leaves_what_was_there_before(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RunError):
         results.create(tmp_path, "quickstart", 2, NOON)
     assert sorted(path.name for path in (tmp_path / "quickstart").iterdir()) == [kept.run_id, "latest"]
+
+
+def test_what_happens_to_a_folder_during_a_run_is_the_runs_trouble_and_named(tmp_path: Path) -> None:
+    folder = results.create(tmp_path, "quickstart", 1)
+    for lost in (folder.live, folder.raw, folder.path):
+        shutil.rmtree(lost)
+        with pytest.raises(FileNotFoundError) as caught:
+            results.write_atomically(folder.outcome, "")
+        error = results.broken(folder, caught.value)
+        assert str(error) == f"{lost}: was deleted during the run"
+        assert error.exit_status is ExitStatus.BROKEN
+    for number, words in ((errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")):
+        error = results.broken(folder, OSError(number, words))
+        assert str(error) == f"{folder.path}: cannot write results: {words}"
 
 
 def test_a_manifest_is_replaced_as_a_whole(tmp_path: Path) -> None:
