@@ -69,7 +69,7 @@ def _serve(plan_file: str, control: Control, make_nic: MakeNic) -> int:
 
     def made(plan: HostPlan, recorder: Recorder) -> Nic:
         """A path policy's own code runs from here on: it may read, for modules are still to be found, and nothing else."""
-        privileges.keep(privileges.DAC_READ_SEARCH)
+        privileges.become_nobody(privileges.DAC_READ_SEARCH)
         return make_nic(plan, recorder)
 
     session = Session(plan, control, made, time.monotonic_ns())

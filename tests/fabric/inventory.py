@@ -62,10 +62,10 @@ def namespaces(pids: list[int]) -> frozenset[str]:
     return frozenset(_link(Path(f"/proc/{pid}/ns/{kind}")) for pid in pids for kind in ("net", "mnt")) - own - {""}
 
 
-def capabilities(pid: int) -> tuple[int, bool]:
-    """What a process may do beyond an ordinary one, effective or at its disposal; and whether it can never gain more."""
+def rights(pid: int) -> tuple[str, int, bool]:
+    """Of a process: its user ids; its capabilities, effective or at its disposal; whether it can never gain more."""
     said = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
-    return int(said["CapEff"], 16) | int(said["CapPrm"], 16), said["NoNewPrivs"] == "1"
+    return said["Uid"], int(said["CapEff"], 16) | int(said["CapPrm"], 16), said["NoNewPrivs"] == "1"
 
 
 def listeners(pids: list[int]) -> list[str]:
