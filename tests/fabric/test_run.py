@@ -19,6 +19,7 @@ import analysis
 from analysis.results import Run as Loaded
 from analysis.tables import TABLES
 from testbed.fabric.bgp import DAEMONS
+from testbed.run.interrupts import SAME_PRESS_S
 from tests.fabric import inventory
 from tests.support import agreement, figure_data
 from tests.support.format_page import keys
@@ -66,17 +67,30 @@ class Run:
         found, waiting = list[int](), [self.process.pid]
         while waiting:
             listed = Path(f"/proc/{waiting.pop()}/task").glob("*/children")
-            below = [int(pid) for children in listed for pid in children.read_text().split()]
+            below = [int(pid) for children in listed for pid in read(children).split()]
             found += below
             waiting += below
         return found
 
     def hosts(self) -> list[int]:
-        return [pid for pid in self.children() if b"testbed.host" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+        return [pid for pid in self.children() if "testbed.host" in read(Path(f"/proc/{pid}/cmdline")).split("\0")]
+
+    def is_driving(self) -> bool:
+        """Whether the runner has the priority that it takes for as long as there is traffic."""
+        stats = [read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split() for pid in self.children()]
+        return any(int(fields[16]) < 0 for fields in stats if fields)  # proc(5): nice
 
     def end(self) -> tuple[int, str, str]:
         stdout, stderr = self.process.communicate(timeout=200)
         return self.process.returncode, stdout, stderr
+
+
+def read(path: Path) -> str:
+    """Empty for what belongs to a process that has just ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @pytest.fixture
@@ -179,12 +193,13 @@ def test_an_interrupt_in_mid_run_keeps_partial_results(tmp_path: Path, signal_nu
 def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.wait_for_traffic(1.0)
-    run.process.send_signal(signal.SIGSTOP)  # so that the first one is not yet done with when the second comes
-    run.process.send_signal(signal.SIGCONT)
     for host in run.hosts():
-        os.kill(host, signal.SIGSTOP)  # they will not answer `quit`
+        os.kill(host, signal.SIGSTOP)  # they will not answer `quit`: the first interrupt is not done with when the second comes
+    assert run.is_driving()
     run.process.send_signal(signal.SIGINT)
-    time.sleep(0.6)
+    while run.is_driving():
+        time.sleep(0.01)
+    time.sleep(SAME_PRESS_S + 0.1)
     run.process.send_signal(signal.SIGINT)
     status, _, stderr = run.end()
     assert status == 130
@@ -320,7 +335,7 @@ def test_an_interrupt_while_results_are_worked_out_names_what_goes_on(tmp_path: 
 def test_a_delay_line_that_is_killed_breaks_the_run_and_is_named(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.wait_for_traffic(1.5)
-    lines = [pid for pid in run.children() if b"delay_line.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    lines = [pid for pid in run.children() if "delay_line.py" in read(Path(f"/proc/{pid}/cmdline"))]
     for pid in lines:
         os.kill(pid, signal.SIGKILL)
     status, _, stderr = run.end()
