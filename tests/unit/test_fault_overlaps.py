@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import KernelError
-from testbed.fabric import carrier, linkstate, plan, queues
+from testbed.fabric import carrier, linkstate, plan, queues, srv6, static
 from testbed.fabric.faults import Faults
 from testbed.model.faults import CARRIERS, OF_HOSTS, OF_SWITCHES
 from testbed.model.scenario import FaultAction, LinkSpec, TopologySpec
@@ -141,9 +141,9 @@ def over(kernel: Kernel) -> Iterator[Faults]:
             (carrier, "Netlink", kernel.socket),
             (linkstate, "read", kernel.read),
             (linkstate, "wait_carrier", partial(linkstate.wait_carrier, timeout_s=0.0)),
-            (carrier.srv6, "read_routes", lambda _: (nothing, nothing)),
-            (carrier.srv6, "read_neighbours", lambda _: nothing),
-            (carrier.static, "problems", lambda _end, _plan: []),
+            (srv6, "read_routes", lambda _: (nothing, nothing)),
+            (srv6, "read_neighbours", lambda _: nothing),
+            (static, "problems", lambda _end, _plan: []),
             (queues, "check", lambda *_: None),
             (queues, "set_rate", kernel.reshape),
         ):
@@ -216,7 +216,7 @@ def test_any_faults_in_any_order_compose_and_leave_nothing(chosen: list[Fault], 
 @pytest.mark.parametrize("action", sorted(set(FaultAction) - {*OF_HOSTS}))
 def test_what_does_not_hold_cannot_be_undone(action: FaultAction) -> None:
     place = {"switch": "p0t1-0"} if action in OF_SWITCHES else {"links": (TOPOLOGY.link("p0t0-0", "p0t1-0"),)}
-    fault, other = Fault(action, **place), Fault(action, links=(TOPOLOGY.link("p0t0-1", "p0t1-0"),), switch="p0t1-1")  # type: ignore[arg-type]
+    fault, other = Fault(action, **place), Fault(action, links=(TOPOLOGY.link("p0t0-1", "p0t1-0"),), switch="p0t1-1")
     for faults in over(Kernel()):
         begin(faults, fault)
         with pytest.raises(KernelError, match="no such fault is active"):
