@@ -193,7 +193,9 @@ def main(arguments: list[str]) -> int:
     try:
         # For congestion control that the machine allows not everyone, a socket bound to a port, and iperf3's files of results.
         privileges.keep(privileges.NET_ADMIN, privileges.NET_RAW, privileges.DAC_OVERRIDE)
-        host = Host(read(options["--plan"]), control)
+        plan = read(options["--plan"])
+        os.environ["TMPDIR"] = plan.records  # where iperf3 makes the nameless file that it sends
+        host = Host(plan, control)
         host.listen()
         return host.run()
     except ChannelClosedError:
