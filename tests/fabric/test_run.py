@@ -18,6 +18,7 @@ import pytest
 import analysis
 from analysis.results import Run as Loaded
 from analysis.tables import TABLES
+from testbed.fabric.bgp import DAEMONS
 from testbed.run.interrupts import SAME_PRESS_S
 from tests.fabric import inventory
 from tests.support import agreement, figure_data
@@ -212,6 +213,9 @@ def test_h01_sigkill_of_the_runner_leaves_nothing_and_the_next_run_works(tmp_pat
         assert len(run.hosts()) == 8
         inside = inventory.namespaces(run.children())
         assert len(inside) > 8
+        nobody = "\t".join(["65534"] * 4)
+        assert {inventory.rights(host) for host in run.hosts()} == {(nobody, 0, True)}, "sockets and files are open"
+        assert inventory.listeners([run.process.pid, *run.children()]) == []
         run.process.kill()
         killed_ns = time.monotonic_ns()
     run.end()
@@ -340,6 +344,29 @@ def test_a_delay_line_that_is_killed_breaks_the_run_and_is_named(tmp_path: Path)
         assert "delay line: statistics: its process was ended by SIGKILL" in stderr
         assert "Traceback" not in stderr
         assert len(analysis.load(run.folder).packets) > 0
+
+
+@pytest.mark.skipif(not (DAEMONS / "bgpd").exists(), reason="needs FRR")
+@pytest.mark.usefixtures("before")
+def test_a_bgpd_that_dies_breaks_the_run_with_the_end_of_its_log(tmp_path: Path) -> None:
+    small = "topology={planes: 1, t0_groups: 2, t1_per_plane: 1, hosts_per_t0: 1}"
+    bgp = [*BRIEF, "--set", small, "--set", "routing=bgp", "--set", "transport={kind: rc}", "--quiet"]
+    run = start(tmp_path, [*bgp, "--set", "measure.duration=30s"])
+    run.wait_for_traffic(0.2)
+    (victim,) = (pid for pid in run.children() if f"{DAEMONS}/bgpd" in (line := words(pid)) and "/p0t1-0/" in line)
+    os.kill(victim, signal.SIGKILL)
+    status, _, stderr = run.end()
+    assert status == 5
+    said = stderr[stderr.index("bgpd of p0t1-0 was ended by SIGKILL; the end of its log:\n") :]
+    log = (run.folder / "logs" / "frr" / "p0t1-0-bgpd.log").read_text()
+    assert said.splitlines()[1] in log
+    assert "Traceback" not in stderr
+    summary = summary_of(run)
+    assert summary["status"] == "error"
+
+
+def words(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
 
 
 @pytest.mark.usefixtures("before")
