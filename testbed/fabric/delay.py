@@ -24,8 +24,8 @@ from testbed.fabric.namespaces import Namespaces
 from testbed.model.topology import Tier, Topology
 
 REALTIME_PRIORITY = 10
-_ANSWER_S = 3.0
-_DYING_S = 0.5
+_ANSWER_S = 10.0
+_DYING_S = 5.0  # from closing its channel to its exit status; only a process that does not die takes so long
 _NETLINK_NETFILTER = 12
 _NETEM_PACKETS = 1_000_000
 _DAEMON = Path(__file__).with_name("delay_line.py")

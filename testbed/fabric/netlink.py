@@ -28,6 +28,7 @@ _TYPE_MASK = 0x3FFF  # without the nested and byte-order flags
 _CAPPED = 0x100
 _BATCH = 64  # messages per send: their acknowledgements must fit in the receive buffer
 _RECEIVE = 1 << 18
+_ANSWER_S = 30.0  # the kernel has one lock for all of this, and a namespace that ends may hold it for seconds
 
 
 def attributes(data: bytes | memoryview, offset: int = 0) -> dict[int, memoryview]:
@@ -63,7 +64,7 @@ class Netlink:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         self._socket.setsockopt(_SOL_NETLINK, _EXT_ACK, 1)
         self._socket.setsockopt(_SOL_NETLINK, _STRICT, 1)
-        self._socket.settimeout(5.0)
+        self._socket.settimeout(_ANSWER_S)
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +143,7 @@ class Netlink:
         try:
             data = memoryview(self._socket.recv(_RECEIVE))
         except TimeoutError as error:
-            raise KernelError(self._node, "netlink", "no answer from the kernel within 5 s") from error
+            raise KernelError(self._node, "netlink", f"no answer from the kernel within {_ANSWER_S:g} s") from error
         except OSError as error:
             raise KernelError(self._node, "netlink receive", error.strerror or str(error)) from error
         offset = 0

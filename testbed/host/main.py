@@ -13,13 +13,14 @@ import sys
 import time
 from contextlib import suppress
 
-from testbed.host import carrier, compiled
+from testbed.host import carrier, compiled, privileges
 from testbed.host.control import ChannelClosedError, Control, ControlError
 from testbed.host.flows import FlowError
 from testbed.host.loop import EXIT_QUIT, Loop, Wakeup
-from testbed.host.nic import MakeNic, build
-from testbed.host.plan import PlanError, read
+from testbed.host.nic import MakeNic, Nic, build
+from testbed.host.plan import HostPlan, PlanError, read
 from testbed.host.rawsocket import RawSocket
+from testbed.host.recorder import Recorder
 from testbed.host.records import RecordsError
 from testbed.host.session import Session
 
@@ -65,8 +66,15 @@ def _serve(plan_file: str, control: Control, make_nic: MakeNic) -> int:
         carriers = carrier.of_ports({port.interface: port.plane for port in plan.ports})
     except OSError as error:
         raise PlanError(f"ports {', '.join(port.interface for port in plan.ports)}: {error}") from error
-    session = Session(plan, control, make_nic, time.monotonic_ns())
+
+    def made(plan: HostPlan, recorder: Recorder) -> Nic:
+        """A path policy's own code runs from here on: it may read, for modules are still to be found, and nothing else."""
+        privileges.become_nobody(privileges.DAC_READ_SEARCH)
+        return make_nic(plan, recorder)
+
+    session = Session(plan, control, made, time.monotonic_ns())
     session.extra_counters = wire.counters
+    privileges.keep()
     _settle_collector()
     session.announce(is_compiled)
     try:

@@ -1,6 +1,7 @@
 """A path policy of the scenario's own: its text from the plan, made into a class. Checked by the loader, executed only here.
 
-It runs with the host's rights. What goes wrong in it is told as the plan's trouble, with the policy's own file and line.
+It runs with the few rights that a host keeps (privileges.py). What goes wrong in it is told as the plan's trouble, with the
+policy's own file and line.
 """
 
 from __future__ import annotations

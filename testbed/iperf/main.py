@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from testbed.host import privileges
 from testbed.host.control import ChannelClosedError, Control
 from testbed.host.records import FLUSH_NS, Table
 from testbed.host.samples import Lag
@@ -190,7 +191,11 @@ def main(arguments: list[str]) -> int:
     control = Control(socket.socket(fileno=int(options["--control"])))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        host = Host(read(options["--plan"]), control)
+        # For congestion control that the machine allows not everyone, a socket bound to a port, and iperf3's files of results.
+        privileges.keep(privileges.NET_ADMIN, privileges.NET_RAW, privileges.DAC_OVERRIDE)
+        plan = read(options["--plan"])
+        os.environ["TMPDIR"] = plan.records  # where iperf3 makes the nameless file that it sends
+        host = Host(plan, control)
         host.listen()
         return host.run()
     except ChannelClosedError:

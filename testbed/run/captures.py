@@ -14,7 +14,7 @@ from testbed.model.topology import Topology
 from testbed.run.hosts import Spawner
 from testbed.run.results import ResultsFolder
 
-START_S = 5.0
+START_S = 20.0
 SNAP_BYTES = 256  # every header, and the first bytes of the payload
 
 

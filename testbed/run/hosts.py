@@ -25,7 +25,7 @@ from testbed.run.channel import Channel, Message
 
 SILENT_NS = 10_000_000_000  # a host reports every half second; ten seconds of nothing is a hang, not a slow machine
 LOG_TAIL = 2000
-DYING_S = 0.5
+DYING_S = 5.0
 CONFIRM_S = 3.0
 RUNNING = "running"
 PYTHON = (sys.executable, "-m")

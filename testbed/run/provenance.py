@@ -63,7 +63,8 @@ def digest(text: str) -> str:
 
 def _git(*arguments: str) -> list[str]:
     # As root in a user's checkout git would refuse to read it.
-    return ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
+    # Without a lock it only looks: it would else write what it finds out of the files into the checkout's index.
+    return ["git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
 
 
 def _output(argv: list[str]) -> str:

@@ -62,6 +62,27 @@ def namespaces(pids: list[int]) -> frozenset[str]:
     return frozenset(_link(Path(f"/proc/{pid}/ns/{kind}")) for pid in pids for kind in ("net", "mnt")) - own - {""}
 
 
+def rights(pid: int) -> tuple[str, int, bool]:
+    """Of a process: its user ids; its capabilities, effective or at its disposal; whether it can never gain more."""
+    said = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return said["Uid"], int(said["CapEff"], 16) | int(said["CapPrm"], 16), said["NoNewPrivs"] == "1"
+
+
+def listeners(pids: list[int]) -> list[str]:
+    """Sockets by which these processes could be reached at the machine's own addresses: the lines of /proc/net they are in."""
+    here = _link(Path("/proc/self/ns/net"))
+    mine = [pid for pid in pids if _link(Path(f"/proc/{pid}/ns/net")) == here]
+    held = {_link(file) for pid in mine for file in Path(f"/proc/{pid}/fd").glob("*")}
+    tables = [Path("/proc/net", name) for name in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "packet")]
+    return [
+        f"{table}: {line}"
+        for table in tables
+        if table.exists()
+        for line in table.read_text().splitlines()[1:]
+        if f"socket:[{line.split()[8 if table.name == 'packet' else 9]}]" in held
+    ]
+
+
 def inhabited(wanted: frozenset[str]) -> frozenset[str]:
     """Which of these namespaces some process still is in, or `ip netns` still names."""
     return namespaces([int(process.name) for process in _processes()]) & wanted

@@ -56,7 +56,7 @@ def run(out: Path, scenario: str, warmup: str, duration: str, *settings: str) ->
     command = [sys.executable, str(ROOT / "run_experiment.py"), scenario, "--out", str(out), "--no-figures"]
     for setting in (f"measure.warmup={warmup}", f"measure.duration={duration}", "expect=[]", *settings):
         command += ["--set", setting]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     with certain():
         assert done.returncode in RAN, done.stderr
     folder = (out / scenario / "latest").resolve()

@@ -92,7 +92,7 @@ def test_a_path_that_loses_a_fifth_is_left_for_another_of_its_plane(tmp_path: Pa
 
 def test_a_silent_hole_costs_each_flow_what_it_sends_there_in_a_round_trip_and_a_half(tmp_path: Path) -> None:
     def attempt() -> None:
-        run = Run(tmp_path, "silent-link", "measure={warmup: 1s, duration: 9s}", "faults.0.at=3s")
+        run = Run(tmp_path, "silent-link", "measure={warmup: 1s, duration: 6s}", "faults.0.at=3s", "faults.0.for=2s")
         metrics = run.summary["metrics"]
         assert metrics["recovery_rtts_max"] <= 3
         assert metrics["stall_rtts_max"] <= 4
@@ -111,35 +111,39 @@ def test_a_silent_hole_costs_each_flow_what_it_sends_there_in_a_round_trip_and_a
 
 
 def test_a_message_whose_last_packet_dies_three_times_completes_within_ten_round_trips(tmp_path: Path) -> None:
-    """The holes are placed to half a round trip, 200 ms: no machine that runs at all misses them."""
-    run = Run(tmp_path, "tail-loss")
-    during = run.packets[run.packets["sent_ns"] >= 0]
-    first, tail = (mine for _, mine in during.groupby("psn"))
-    assert list(first["fate"]) == ["acknowledged"]
-    assert list(tail["fate"]) == ["lost", "lost", "lost", "acknowledged"], "exactly the last packet, three times"
-    assert list(tail["placed_ns"].isna()) == [True, True, True, False], "each was really dropped"
-    (message,) = run.loaded.messages.to_dict("records")
-    assert message["complete_ns"] - message["post_ns"] <= 10 * run.rtt_ns
+    """The holes are placed to half a round trip, 200 ms: only a machine that stands still so long misses them."""
+
+    def attempt() -> None:
+        run = Run(tmp_path, "tail-loss", "measure={warmup: 500ms, duration: 3500ms}")
+        during = run.packets[run.packets["sent_ns"] >= 0]
+        first, tail = (mine for _, mine in during.groupby("psn"))
+        assert list(first["fate"]) == ["acknowledged"]
+        assert list(tail["fate"]) == ["lost", "lost", "lost", "acknowledged"], "exactly the last packet, three times"
+        assert list(tail["placed_ns"].isna()) == [True, True, True, False], "each was really dropped"
+        (message,) = run.loaded.messages.to_dict("records")
+        assert message["complete_ns"] - message["post_ns"] <= 10 * run.rtt_ns
+
+    undisturbed(attempt)
 
 
 def test_a_policy_from_a_file_beside_the_scenario_steers_a_run(tmp_path: Path) -> None:
-    run = Run(tmp_path, str(ROOT / "docs/examples/two-choices.yaml"), "measure={warmup: 1s, duration: 3s}", "faults=[]")
+    run = Run(tmp_path, str(ROOT / "docs/examples/two-choices.yaml"), "measure={warmup: 500ms, duration: 1500ms}", "faults=[]")
     assert run.packets["path"].nunique() == 24
     assert "class TwoChoices" in (Path(run.loaded.path) / "two_choices.py").read_text()
 
 
 def test_a_denied_link_carries_no_data_until_it_is_allowed_and_probed(tmp_path: Path) -> None:
-    """One entry from the start to the end, one for a second in mid-run; nothing is lost for either."""
-    entries = "[p0t0-0:p0t1-0, {link: 'p1t0-0:p1t1-1', at: 1500ms, for: 1s}]"
+    """One entry from the start to the end, one for a while in mid-run; nothing is lost for either."""
+    entries = "[p0t0-0:p0t1-0, {link: 'p1t0-0:p1t1-1', at: 1s, for: 800ms}]"
     small = "{planes: 2, t0_groups: 2, t1_per_plane: 3, hosts_per_t0: 2}"
-    settings = ["measure={warmup: 1s, duration: 4s}", "faults=[]", "expect=[]", f"transport.denylist={entries}"]
+    settings = ["measure={warmup: 500ms, duration: 3s}", "faults=[]", "expect=[]", f"transport.denylist={entries}"]
     run = Run(tmp_path, "silent-link", f"topology={small}", *settings)
     assert set(run.packets["path"]) == {"p0t1-1", "p0t1-2", "p1t1-0", "p1t1-1", "p1t1-2"}
     changes = run.events.query("kind == 'ev_state' and ev == 65537")
     denied = changes[changes["reason"] == "deny"].set_index("host")["t_ns"]
     allowed = changes[changes["reason"] == "allow"].set_index("host")["t_ns"]
     assert set(denied.index) == set(allowed.index) == {"h0", "h1", "h2", "h3"}
-    assert 1.4 * S < denied.min() < allowed.min()
+    assert 1 * S <= denied.min() < allowed.min()
     over = run.packets[run.packets["path"] == "p1t1-1"]
     for host, mine in over.groupby("host", observed=True):
         between = mine[(mine["sent_ns"] > denied[host] + S // 20) & (mine["sent_ns"] < allowed[host])]

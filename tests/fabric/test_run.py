@@ -18,6 +18,8 @@ import pytest
 import analysis
 from analysis.results import Run as Loaded
 from analysis.tables import TABLES
+from testbed.fabric.bgp import DAEMONS
+from testbed.run.interrupts import SAME_PRESS_S
 from tests.fabric import inventory
 from tests.support import agreement, figure_data
 from tests.support.format_page import keys
@@ -65,17 +67,30 @@ class Run:
         found, waiting = list[int](), [self.process.pid]
         while waiting:
             listed = Path(f"/proc/{waiting.pop()}/task").glob("*/children")
-            below = [int(pid) for children in listed for pid in children.read_text().split()]
+            below = [int(pid) for children in listed for pid in read(children).split()]
             found += below
             waiting += below
         return found
 
     def hosts(self) -> list[int]:
-        return [pid for pid in self.children() if b"testbed.host" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+        return [pid for pid in self.children() if "testbed.host" in read(Path(f"/proc/{pid}/cmdline")).split("\0")]
+
+    def is_driving(self) -> bool:
+        """Whether the runner has the priority that it takes for as long as there is traffic."""
+        stats = [read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split() for pid in self.children()]
+        return any(int(fields[16]) < 0 for fields in stats if fields)  # proc(5): nice
 
     def end(self) -> tuple[int, str, str]:
         stdout, stderr = self.process.communicate(timeout=200)
         return self.process.returncode, stdout, stderr
+
+
+def read(path: Path) -> str:
+    """Empty for what belongs to a process that has just ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @pytest.fixture
@@ -178,12 +193,13 @@ def test_an_interrupt_in_mid_run_keeps_partial_results(tmp_path: Path, signal_nu
 def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.wait_for_traffic(1.0)
-    run.process.send_signal(signal.SIGSTOP)  # so that the first one is not yet done with when the second comes
-    run.process.send_signal(signal.SIGCONT)
     for host in run.hosts():
-        os.kill(host, signal.SIGSTOP)  # they will not answer `quit`
+        os.kill(host, signal.SIGSTOP)  # they will not answer `quit`: the first interrupt is not done with when the second comes
+    assert run.is_driving()
     run.process.send_signal(signal.SIGINT)
-    time.sleep(0.6)
+    while run.is_driving():
+        time.sleep(0.01)
+    time.sleep(SAME_PRESS_S + 0.1)
     run.process.send_signal(signal.SIGINT)
     status, _, stderr = run.end()
     assert status == 130
@@ -197,12 +213,17 @@ def test_h01_sigkill_of_the_runner_leaves_nothing_and_the_next_run_works(tmp_pat
         assert len(run.hosts()) == 8
         inside = inventory.namespaces(run.children())
         assert len(inside) > 8
+        nobody = "\t".join(["65534"] * 4)
+        assert {inventory.rights(host) for host in run.hosts()} == {(nobody, 0, True)}, "sockets and files are open"
+        assert inventory.listeners([run.process.pid, *run.children()]) == []
         run.process.kill()
         killed_ns = time.monotonic_ns()
     run.end()
     assert inventory.settled(before, ROOT) == before
     assert inventory.inhabited(inside) == frozenset()
     killed = run.folder
+    outcome = json.loads((killed / "raw" / "run" / "outcome.json").read_text())
+    assert not outcome["ended"], "what went on without its runner would have come to its end by now"
     again = start(tmp_path, [*BRIEF, "--no-figures", "--quiet"])
     assert again.end()[0] in RAN
     command = [sys.executable, "-m", "testbed", "collect", str(killed)]
@@ -316,7 +337,7 @@ def test_an_interrupt_while_results_are_worked_out_names_what_goes_on(tmp_path: 
 def test_a_delay_line_that_is_killed_breaks_the_run_and_is_named(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.wait_for_traffic(1.5)
-    lines = [pid for pid in run.children() if b"delay_line.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    lines = [pid for pid in run.children() if "delay_line.py" in read(Path(f"/proc/{pid}/cmdline"))]
     for pid in lines:
         os.kill(pid, signal.SIGKILL)
     status, _, stderr = run.end()
@@ -325,6 +346,29 @@ def test_a_delay_line_that_is_killed_breaks_the_run_and_is_named(tmp_path: Path)
         assert "delay line: statistics: its process was ended by SIGKILL" in stderr
         assert "Traceback" not in stderr
         assert len(analysis.load(run.folder).packets) > 0
+
+
+@pytest.mark.skipif(not (DAEMONS / "bgpd").exists(), reason="needs FRR")
+@pytest.mark.usefixtures("before")
+def test_a_bgpd_that_dies_breaks_the_run_with_the_end_of_its_log(tmp_path: Path) -> None:
+    small = "topology={planes: 1, t0_groups: 2, t1_per_plane: 1, hosts_per_t0: 1}"
+    bgp = [*BRIEF, "--set", small, "--set", "routing=bgp", "--set", "transport={kind: rc}", "--quiet"]
+    run = start(tmp_path, [*bgp, "--set", "measure.duration=30s"])
+    run.wait_for_traffic(0.2)
+    (victim,) = (pid for pid in run.children() if f"{DAEMONS}/bgpd" in (line := words(pid)) and "/p0t1-0/" in line)
+    os.kill(victim, signal.SIGKILL)
+    status, _, stderr = run.end()
+    assert status == 5
+    said = stderr[stderr.index("bgpd of p0t1-0 was ended by SIGKILL; the end of its log:\n") :]
+    log = (run.folder / "logs" / "frr" / "p0t1-0-bgpd.log").read_text()
+    assert said.splitlines()[1] in log
+    assert "Traceback" not in stderr
+    summary = summary_of(run)
+    assert summary["status"] == "error"
+
+
+def words(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
 
 
 @pytest.mark.usefixtures("before")

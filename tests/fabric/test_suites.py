@@ -87,11 +87,11 @@ def test_a_run_that_is_killed_ends_no_suite_and_an_interrupted_suite_goes_on(tmp
     os.kill(wait_for(lambda: runner_of(tmp_path, "killed")), signal.SIGKILL)
     wait_for(lambda: building(tmp_path, "interrupted"))
     first.send_signal(signal.SIGTERM)
-    _, said = first.communicate(timeout=100)
+    _, said = first.communicate(timeout=200)
     assert first.returncode == 130, said
     assert "killed s1: error" in said
     again = command(tmp_path, "--resume", "--json")
-    printed, said = again.communicate(timeout=100)
+    printed, said = again.communicate(timeout=200)
     assert "1 of 3 runs are there already" in said
     assert again.returncode == 5, said  # the one that was killed: a broken run is a result, and is not made again
     latest = tmp_path / "out" / "three" / "latest"

@@ -6,7 +6,7 @@ import mmap
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from testbed.model.topology import build
 MTU = 4500
 OVERHEAD = 24
 LATEST_S = 10.0  # a packet that has not come by then is lost, however slow the machine
+PROMPT_NS = 1_000_000  # a reading of all counters takes some tens of microseconds
 OUTER = 40  # bytes of the outer IPv6 header
 FRAME_EXTRA = OUTER + 14 + OVERHEAD  # charged bytes beyond a raw socket's payload
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
@@ -83,17 +84,35 @@ def receive(target: socket.socket) -> tuple[bytes, Dscp, Ecn]:
     return data, Dscp(octet >> 2), Ecn(octet & 3)
 
 
-def receive_all(target: socket.socket, quiet_s: float = 0.3) -> list[tuple[bytes, Dscp, Ecn]]:
-    """Everything until nothing comes for `quiet_s`."""
-    target.settimeout(quiet_s)
+def receive_all(
+    target: socket.socket, expected: int | Callable[[], int], quiet_s: float = 0.3
+) -> list[tuple[bytes, Dscp, Ecn]]:
+    """As many packets as are expected, however late they come, and what else comes until none has come for `quiet_s`.
+
+    `expected` may be what accounts say at the moment: what was sent less what is known to be lost.
+    """
     found: list[tuple[bytes, Dscp, Ecn]] = []
+    last = time.monotonic()
+    target.settimeout(quiet_s)
     try:
         while True:
-            found.append(receive(target))
-    except TimeoutError:
-        return found
+            try:
+                found.append(receive(target))
+                last = time.monotonic()
+            except TimeoutError:
+                enough = len(found) >= (expected() if callable(expected) else expected)
+                if enough or time.monotonic() > last + LATEST_S:
+                    return found
     finally:
         target.settimeout(LATEST_S)
+
+
+def wait_until(true: Callable[[], bool]) -> bool:
+    """Whether it came true, for what the kernel does in its own time; False once that can only be never."""
+    deadline = time.monotonic() + LATEST_S
+    while not (found := true()) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return found
 
 
 class Tap:
@@ -145,6 +164,20 @@ def program_counter(net: Fabric, hop: tuple[str, str], member: str) -> int:
     """One member of `struct port_counters`, as the program keeps it."""
     assert net._program is not None
     return net._program.counters.get(ifindex_of(net, hop), member)
+
+
+def prompt_counters(net: Fabric) -> dict[tuple[str, str], PortCounters]:
+    """Counters as they were at `t_ns`: a reading that the machine held up is made again."""
+    while True:
+        found = counters(net)
+        if time.monotonic_ns() - next(iter(found.values())).t_ns < PROMPT_NS:
+            return found
+
+
+def settled_counters(net: Fabric) -> dict[tuple[str, str], PortCounters]:
+    """Counters once all that any port has accepted is out at its far end."""
+    wait_until(lambda: all(count.packets == count.delivered_packets for count in counters(net).values()))
+    return counters(net)
 
 
 def counters(net: Fabric) -> dict[tuple[str, str], PortCounters]:

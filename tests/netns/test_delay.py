@@ -22,31 +22,47 @@ from tests.netns import kit
 pytestmark = pytest.mark.netns
 Sandbox = Callable[[Callable[[], None]], None]
 MS = 1_000_000
+ATTEMPTS = 100
 
 
-def one_way(net: Fabric, plane: int, count: int = 30) -> list[int]:
-    """ns from sending to receiving single packets h0 -> h1 in a plane."""
-    found = []
+def least(attempt: Callable[[], None], enough_ns: int) -> tuple[int, int]:
+    """(ns of the quickest attempt, attempts): 10 or more, until one took no longer than `enough_ns` or ATTEMPTS have not.
+
+    The machine may hold up some, never hurry any.
+    """
+    best, count = 1 << 62, 0
+    while count < 10 or (best > enough_ns and count < ATTEMPTS):
+        start = time.monotonic_ns()
+        attempt()
+        best = min(best, time.monotonic_ns() - start)
+        count += 1
+    return best, count
+
+
+def one_way(net: Fabric, plane: int, enough_ns: int) -> tuple[int, int]:
+    """As `least`, from sending to receiving single packets h0 -> h1 in a plane."""
     with kit.raw(net, "h0") as source, kit.raw(net, "h1") as target:
-        for _ in range(count):
-            start = time.monotonic_ns()
+
+        def pass_one() -> None:
             kit.send(source, kit.path(net, 0, 1, plane), bytes(1000))
             kit.receive(target)
-            found.append(time.monotonic_ns() - start)
-    return found
+
+        return least(pass_one, enough_ns)
 
 
 def test_each_plane_has_its_own_delay(sandbox: Sandbox) -> None:
     def body() -> None:
         with kit.fabric((3, 1, 1, 2), delay_ns=(5 * MS, 20 * MS, 0)) as net:
+            delayed = 0
             for plane, delay_ns in enumerate(net.links.delay_ns):
-                took = one_way(net, plane)
-                # The machine may hold up some, never hurry any; planes differ by 5 ms at least.
-                assert delay_ns - MS // 2 < min(took) < delay_ns + 2.5 * MS
+                longest = delay_ns + 5 * MS // 2  # planes differ by 5 ms at least
+                took, count = one_way(net, plane, longest)
+                assert delay_ns - MS // 2 < took <= longest
+                delayed += count if delay_ns else 0
             assert net.delay_method in {"netem", "nfqueue"}
             stats = net.delay_stats()
             if net.delay_method == "nfqueue":
-                assert stats.packets == 60
+                assert stats.packets == delayed
                 assert (stats.dropped, stats.overruns) == (0, 0)
                 assert 0 <= stats.lag_ns_p50 <= stats.lag_ns_p99 <= stats.lag_ns_max
                 assert net.delay_stats().packets == 0
@@ -60,7 +76,7 @@ def test_order_and_number_survive_a_burst(sandbox: Sandbox) -> None:
             with kit.raw(net, "h0") as source, kit.raw(net, "h1") as target:
                 for number in range(400):
                     kit.send(source, kit.path(net, 0, 1), number.to_bytes(4, "big") + bytes(96))
-                got = [int.from_bytes(data[:4], "big") for data, _, _ in kit.receive_all(target)]
+                got = [int.from_bytes(data[:4], "big") for data, _, _ in kit.receive_all(target, 400)]
             assert got == list(range(400))
             assert net.delay_stats().dropped == 0
 
@@ -75,13 +91,9 @@ def test_tcp_is_delayed_too(sandbox: Sandbox) -> None:
             address = (str(usid.host_sid(0, 1)), 7000)  # inside a T0 a host's own SID is a complete path
             with net.namespaces.inside("h1"):
                 server = socket.create_server(address, family=socket.AF_INET6)
-            taken: list[int] = []
             with server, net.namespaces.inside("h0"):
-                for _ in range(10):
-                    start = time.monotonic_ns()
-                    with socket.create_connection(address, timeout=5.0):
-                        taken.append(time.monotonic_ns() - start)
-            assert 20 * MS - MS // 2 < min(taken) < 30 * MS  # the machine may hold up some, never hurry any
+                took, _ = least(lambda: socket.create_connection(address, timeout=kit.LATEST_S).close(), 30 * MS)
+            assert 20 * MS - MS // 2 < took <= 30 * MS
 
     sandbox(body)
 

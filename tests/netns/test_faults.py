@@ -115,15 +115,16 @@ def test_packets_into_a_dead_link_are_counted_as_fault_drops(sandbox: Sandbox) -
                 kit.send(zero, kit.path(net, 0, 2, index), bytes(4096))
                 kit.send(two, kit.path(net, 2, 0, index), bytes(4096))
             kit.send(two, kit.path(net, 2, 3, 0), bytes(4096))
-            assert len(kit.receive_all(two)) == 3
-            assert len(kit.receive_all(zero)) == 3
+            assert len(kit.receive_all(two, 3)) == 3
+            assert len(kit.receive_all(zero, 3)) == 3
+            kit.wait_until(lambda: sum(count.dropped_fault for count in kit.counters(net).values()) >= 5)
             lost = {port: count.dropped_fault for port, count in kit.counters(net).items() if count.dropped_fault}
             assert lost == {("p0t0-0", "p0t1-1"): 2, ("p0t1-1", "p0t0-0"): 2, ("p0t0-1", "h3"): 1}
             assert kit.counters(net)["p0t0-0", "p0t1-1"].packets == 0
             net.undo_fault(link, FaultAction.DOWN)
             net.undo_fault(other, FaultAction.DOWN)
             kit.send(zero, kit.path(net, 0, 2, 1), bytes(100))
-            assert len(kit.receive_all(two)) == 1
+            assert len(kit.receive_all(two, 1)) == 1
             assert verify(net, net.topology).problems == []
 
     sandbox(body)
@@ -141,7 +142,8 @@ def test_blackhole_is_silent_and_one_way_if_asked(sandbox: Sandbox, direction: s
             for _ in range(3):
                 kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
                 kit.send(one, kit.path(net, 1, 0, 0), bytes(100))
-            assert (len(kit.receive_all(one)), len(kit.receive_all(zero))) == arrives
+            assert (len(kit.receive_all(one, arrives[0])), len(kit.receive_all(zero, arrives[1]))) == arrives
+            kit.wait_until(lambda: sum(count.dropped_fault for count in kit.counters(net).values()) >= 6 - sum(arrives))
             count = kit.counters(net)
             lost = (count["p0t0-0", "p0t1-0"].dropped_fault, count["p0t1-0", "p0t0-0"].dropped_fault)
             assert lost == (3 - arrives[0], 3 - arrives[1])
@@ -180,9 +182,13 @@ def test_loss_takes_its_share_of_the_named_direction(sandbox: Sandbox, direction
             for _ in range(400):
                 kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
                 kit.send(one, kit.path(net, 1, 0, 0), bytes(100))
-            got = {"forward": len(kit.receive_all(one)), "backward": len(kit.receive_all(zero))}
+            hops = {"forward": ("p0t0-0", "p0t1-0"), "backward": ("p0t1-0", "p0t0-0")}
+            got = {
+                "forward": len(kit.receive_all(one, lambda: 400 - kit.counters(net)[hops["forward"]].dropped_fault)),
+                "backward": len(kit.receive_all(zero, lambda: 400 - kit.counters(net)[hops["backward"]].dropped_fault)),
+            }
             count = kit.counters(net)
-            lost = {"forward": count["p0t0-0", "p0t1-0"].dropped_fault, "backward": count["p0t1-0", "p0t0-0"].dropped_fault}
+            lost = {way: count[hop].dropped_fault for way, hop in hops.items()}
             for way, arrived in got.items():
                 assert arrived + lost[way] == 400
                 assert (130 < lost[way] < 270) if direction in (way, "both") else lost[way] == 0
@@ -191,7 +197,7 @@ def test_loss_takes_its_share_of_the_named_direction(sandbox: Sandbox, direction
             net.undo_fault(link, FaultAction.LOSS, direction, 0.5)
             for _ in range(100):
                 kit.send(zero, kit.path(net, 0, 1, 0), bytes(100))
-            assert len(kit.receive_all(one)) == 100
+            assert len(kit.receive_all(one, 100)) == 100
             assert snapshot(net) == before
             assert verify(net, net.topology).problems == []
 
@@ -207,14 +213,14 @@ def test_corrupt_changes_packets_that_still_arrive(sandbox: Sandbox) -> None:
             for _ in range(20):
                 kit.send(zero, kit.path(net, 0, 1, 0), payload)
                 kit.send(one, kit.path(net, 1, 0, 0), payload)
-            changed = [data for data, _, _ in kit.receive_all(one)]
+            changed = [data for data, _, _ in kit.receive_all(one, 20)]
             assert len(changed) == 20
             assert all(sum(here != there for here, there in zip(data, payload, strict=True)) == 1 for data in changed)
-            assert [data for data, _, _ in kit.receive_all(zero)] == [payload] * 20
+            assert [data for data, _, _ in kit.receive_all(zero, 20)] == [payload] * 20
             assert kit.counters(net)["p0t0-0", "p0t1-0"].corrupted == 20
             net.undo_fault(link, FaultAction.CORRUPT, "forward", 1.0)
             kit.send(zero, kit.path(net, 0, 1, 0), payload)
-            assert [data for data, _, _ in kit.receive_all(one)] == [payload]
+            assert [data for data, _, _ in kit.receive_all(one, 1)] == [payload]
             assert verify(net, net.topology).problems == []
 
     sandbox(body)
@@ -238,11 +244,10 @@ def test_rate_lowers_the_shaper_and_the_virtual_queue_and_both_come_back(sandbox
             began = time.monotonic()
             for _ in range(30):
                 kit.send(source, path, bytes(4096))
-            while kit.counters(net)[hop].bytes < 30 * 4096:
-                assert time.monotonic() - began < 30
+            assert kit.wait_until(lambda: kit.counters(net)[hop].bytes >= 30 * 4096)
             waiting, drained = kit.counters(net)[hop], 250_000 * (time.monotonic() - began)
             assert waiting.queue_bytes > 30 * 4096 - drained, "the virtual queue drains at the new rate too"
-            assert len(kit.receive_all(target)) == 30
+            assert len(kit.receive_all(target, 30)) == 30
             assert time.monotonic() - began > 0.3, "30 frames at 2 Mbit/s take 0.5 s, at the old rate 10 ms"
             net.undo_fault(link, FaultAction.RATE, direction, 2_000_000)
             assert snapshot(net) == before
@@ -293,19 +298,19 @@ def test_a_reboot_loses_what_its_queues_held_and_what_is_sent_into_it(sandbox: S
             for _ in range(40):
                 kit.send(zero, kit.path(net, 0, 2), bytes(4096))
                 kit.send(one, kit.path(net, 1, 2), bytes(4096))
-            time.sleep(0.4)
-            assert kit.counters(net)["p0t0-0", "h2"].queue_bytes > 10 * 4096
+            assert kit.wait_until(lambda: kit.counters(net)["p0t0-0", "h2"].queue_bytes > 10 * 4096)
             net.reboot("p0t0-0")
             assert kit.counters(net)["p0t0-0", "h2"].queue_bytes == 0
-            assert len(kit.receive_all(two)) < 70  # of 80
+            out = kit.counters(net)["p0t0-0", "h2"].delivered_packets
+            assert len(kit.receive_all(two, out)) == out < 70  # of 80
             for _ in range(5):
                 with suppress(OSError):  # the host's own port drops it, and the kernel tells
                     kit.send(zero, kit.path(net, 0, 2), bytes(4096))
             assert kit.counters(net)["h0", "p0t0-0"].dropped_fault == 5
             net.boot("p0t0-0")
-            assert kit.receive_all(two) == []
+            assert kit.receive_all(two, 0) == []
             kit.send(zero, kit.path(net, 0, 2), bytes(4096))
-            assert len(kit.receive_all(two)) == 1
+            assert len(kit.receive_all(two, 1)) == 1
             assert verify(net, net.topology).problems == []
 
     sandbox(body)
@@ -401,11 +406,12 @@ def test_a_hanging_switch_keeps_its_links_and_forwards_nothing(sandbox: Sandbox)
             assert all(carrier(net, link) == (True, True) for link in net.topology.links)
             for index in (0, 0, 1):
                 kit.send(source, kit.path(net, 0, 1, index), bytes(100))
-            assert len(kit.receive_all(target)) == 1
+            assert len(kit.receive_all(target, 1)) == 1
+            kit.wait_until(lambda: kit.counters(net)["p0t1-0", "p0t0-1"].dropped_fault >= 2)
             assert kit.counters(net)["p0t1-0", "p0t0-1"].dropped_fault == 2
             net.wake("p0t1-0")
             kit.send(source, kit.path(net, 0, 1, 0), bytes(100))
-            assert len(kit.receive_all(target)) == 1
+            assert len(kit.receive_all(target, 1)) == 1
             assert verify(net, net.topology).problems == []
 
     sandbox(body)

@@ -73,9 +73,9 @@ def test_a_full_port_sends_at_its_rate(steady: Sandbox, rate_mbps: int) -> None:
             with flood(net, hop, charged):
                 time.sleep(0.3)
                 for _ in range(3):
-                    first, dry = kit.counters(net)[hop], kit.program_counter(net, hop, "idle_ns")
+                    dry, first = kit.program_counter(net, hop, "idle_ns"), kit.prompt_counters(net)[hop]
                     time.sleep(seconds)
-                    last, dry_later = kit.counters(net)[hop], kit.program_counter(net, hop, "idle_ns")
+                    last, dry_later = kit.prompt_counters(net)[hop], kit.program_counter(net, hop, "idle_ns")
                     reached.append((last.delivered_bytes - first.delivered_bytes) * 8e9 / (last.t_ns - first.t_ns) / rate)
                     if dry == dry_later:
                         full.append(reached[-1])
@@ -108,7 +108,7 @@ def test_control_overtakes_data(steady: Sandbox) -> None:
                         break
                     position += 1
                 waits.append(position)
-                kit.receive_all(target)
+                kit.receive_all(target, 10 - position, 0.05)
             # The bucket lets one frame through at once; a second may be on the wire.
             assert statistics.median(waits) <= 2
 
@@ -120,8 +120,8 @@ def test_an_isolated_frame_is_not_delayed(sandbox: Sandbox) -> None:
 
     def body() -> None:
         with kit.fabric(rate_bps=5_000_000) as net, kit.raw(net, "h0") as source, kit.raw(net, "h3") as target:
-            took = []
-            for _ in range(10):
+            took: list[int] = []
+            while len(took) < 10 or (min(took) >= 13_000_000 and len(took) < 100):  # the machine may hold up some
                 start = time.monotonic_ns()
                 kit.send(source, kit.path(net, 0, 3), bytes(PAYLOAD))
                 kit.receive(target)
@@ -141,7 +141,7 @@ def test_the_virtual_queue_follows_the_real_one(steady: Sandbox) -> None:
                 kit.send(source, kit.path(net, 0, 1), bytes(PAYLOAD))
             gaps = []
             for _ in range(12):
-                count = kit.counters(net)["h0", "p0t0-0"]
+                count = kit.prompt_counters(net)["h0", "p0t0-0"]
                 gaps.append(abs(count.queue_bytes - (count.bytes - count.delivered_bytes)))
                 time.sleep(0.01)
             assert max(gaps) < 2 * queues.full_frame(net.links)
@@ -156,7 +156,7 @@ def burst(*, trimming: bool, ecn: bool, dscp: Dscp, count: int) -> tuple[Fabric,
     with fabric as net, kit.raw(net, "h0") as source, kit.raw(net, "h2") as target:
         for number in range(count):
             kit.send(source, kit.path(net, 0, 2), struct.pack("=I", number) + bytes(PAYLOAD - 4), dscp, Ecn.ECT0)
-        got = kit.receive_all(target, 1.0)
+        got = kit.receive_all(target, lambda: count - kit.counters(net)["p0t0-0", "p0t1-0"].dropped_queue)
         check_conservation(net)
         final = kit.counters(net)["p0t0-0", "p0t1-0"]
         with machine.certain():
@@ -214,7 +214,7 @@ def test_ecn_marks_between_the_thresholds_and_not_on_the_last_hop(steady: Sandbo
             for _ in range(20):
                 kit.send(one, kit.path(net, 0, 2), bytes(PAYLOAD), Dscp.TRIMMABLE, Ecn.ECT0)
                 kit.send(two, kit.path(net, 1, 2), bytes(PAYLOAD), Dscp.TRIMMABLE, Ecn.ECT0)
-            assert {mark for _, _, mark in kit.receive_all(target)} == {Ecn.ECT0}
+            assert {mark for _, _, mark in kit.receive_all(target, 40)} == {Ecn.ECT0}
             assert kit.counters(net)["p0t0-0", "h2"].queue_bytes_max > 6 * queues.full_frame(net.links)
 
     steady(body)
@@ -228,7 +228,7 @@ def test_last_hop_trims_carry_their_own_codepoint(steady: Sandbox) -> None:
             for _ in range(40):
                 kit.send(one, kit.path(net, 0, 2), bytes(PAYLOAD), Dscp.TRIMMABLE_RETX)
                 kit.send(two, kit.path(net, 1, 2), bytes(PAYLOAD), Dscp.TRIMMABLE)
-            got = kit.receive_all(target)
+            got = kit.receive_all(target, 80)
             assert len(got) == 80
             assert {dscp for _, dscp, _ in got} == {Dscp.TRIMMABLE, Dscp.TRIMMABLE_RETX, Dscp.TRIMMED_LASTHOP}
             # Hosts' own ports never trim, however deep their queue.

@@ -26,6 +26,7 @@ HOST_RATE, RATE = 200_000_000, 100_000_000  # a Python sender on a slow machine 
 SIZES = (4200, 1500, 600)
 HOP = ("p0t0-0", "p0t1-0")
 TRIM_SIZE = 128
+SO_TIMESTAMPNS = 35  # Linux; also the kind of the control message
 CUT = TRIM_SIZE - 14 - kit.OUTER  # what is left for the payload
 SPEC = kit.switch(trimming=True, ecn=True)
 
@@ -106,12 +107,14 @@ def test_exact_bytes_of_a_trimmed_packet(sandbox: Sandbox) -> None:
             way = kit.path(net, 0, 2)
             tap = kit.Tap(net, "p0t1-0")
             payload = bytes([0x60]) + bytes(range(256)) * 16
+            # As the program sees it the queue drains so slowly that it stays over both thresholds, however long this takes.
+            kit.settings(net).set(kit.ifindex_of(net, HOP), "rate", 5_000_000 // 8 // 100)
             for _ in range(20):
                 kit.send(source, way, payload, Dscp.TRIMMABLE_RETX, Ecn.ECT0)
-            time.sleep(0.2)
+            assert kit.wait_until(lambda: len(tap.frames()) >= 20)
             frames = tap.frames()
             tap.close()
-            assert frames
+            assert len(frames) == 20
             cut = [frame for frame in frames if frame[14:16] != struct.pack(">H", 0x6000 | (Dscp.TRIMMABLE_RETX << 6 | 2 << 4))]
             cut = [frame for frame in cut if (frame[14] & 15) << 2 | frame[15] >> 6 == Dscp.TRIMMED]
             assert len(cut) >= 5
@@ -135,7 +138,7 @@ def test_a_packet_that_is_already_short_gets_the_codepoint_and_keeps_its_length(
                 kit.settings(net).set(net.topology.link(*HOP).lower.ifindex, "trim", 1)  # everything is over it
                 for size in (CUT - 30, CUT - 1, CUT, CUT + 1):
                     kit.send(source, kit.path(net, 0, 2), bytes(size), Dscp.TRIMMABLE)
-                    got = [(len(data), dscp) for data, dscp, _ in kit.receive_all(target)]
+                    got = [(len(data), dscp) for data, dscp, _ in kit.receive_all(target, 1)]
                     assert got == [(min(size, CUT), Dscp.TRIMMED)]
             count = kit.counters(net)[HOP]
             assert (count.trimmed, count.control_packets, count.helper_failures) == (4, 4, 0)
@@ -190,8 +193,17 @@ def test_trimming_survives_a_flap_of_the_port_and_a_reboot_of_either_switch(sand
 def test_control_waits_for_one_frame_at_most(steady: Sandbox) -> None:
     """p99 through the overloaded port's high band: below one full frame's time plus 1 ms.
 
-    At 5 Mbit/s, where a frame (7.3 ms) is longer than a machine's hiccups. The rest of the way is in the figure too.
+    At 5 Mbit/s, where a frame (7.3 ms) is longer than a machine's hiccups. The rest of the way is in the figure too; how long
+    this process then waits for a processor is not, since the kernel says when a packet came.
     """
+
+    def control_came(sink: socket.socket) -> int | None:
+        """When the next packet came, ns of CLOCK_REALTIME; None when it is data."""
+        _, ancillary, _, _ = sink.recvmsg(65536, 256)
+        said = {kind: value for _, kind, value in ancillary}
+        seconds, ns = struct.unpack("=qq", said[SO_TIMESTAMPNS])
+        is_control = struct.unpack("=i", said[socket.IPV6_TCLASS])[0] >> 2 == Dscp.CONTROL
+        return seconds * 1_000_000_000 + ns if is_control else None
 
     def body() -> None:
         limit_ms = queues.full_frame(kit.links(1, (0,))) * 8e3 / 5_000_000 + 1.0
@@ -199,16 +211,16 @@ def test_control_waits_for_one_frame_at_most(steady: Sandbox) -> None:
         with kit.fabric((1, 2, 1, 2), 50_000_000, 5_000_000, spec=SPEC) as net:
             sockets = kit.raw(net, "h1"), kit.raw(net, "h0"), kit.raw(net, "h2")
             with sockets[0] as probe, sockets[1] as source, sockets[2] as sink:
+                sink.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
                 way, data = kit.path(net, 1, 2), kit.path(net, 0, 2)
                 for number in range(300):
                     for _ in range(3):
                         kit.send(source, data, bytes(4200), Dscp.TRIMMABLE)
-                    kit.send(probe, way, struct.pack("=Q", time.monotonic_ns()), Dscp.CONTROL)
-                    while True:
-                        got, dscp, _ = kit.receive(sink)
-                        if dscp is Dscp.CONTROL:
-                            break
-                    waits.append((time.monotonic_ns() - struct.unpack("=Q", got)[0]) / 1e6)
+                    left = time.time_ns()
+                    kit.send(probe, way, bytes(8), Dscp.CONTROL)
+                    while (came := control_came(sink)) is None:
+                        pass
+                    waits.append((came - left) / 1e6)
                     time.sleep(0.004 + number % 7 / 1000)
         p99 = sorted(waits)[int(0.99 * len(waits))]
         print(f"control p50 {sorted(waits)[len(waits) // 2]:.2f}, p99 {p99:.2f} ms, limit {limit_ms:.2f} ms")
@@ -240,8 +252,8 @@ def test_segmentation_batches_are_charged_frame_by_frame(sandbox: Sandbox, offlo
                 way = kit.path(net, 0, 1)
                 for _ in range(20):
                     source.sendto(bytes(14_000), (str(way.address), 9))
-                time.sleep(0.4)
-                count = kit.counters(net)
+                assert kit.wait_until(lambda: kit.counters(net)["h0", "p0t0-0"].delivered_packets >= 200)
+                count = kit.settled_counters(net)
                 sender = count["h0", "p0t0-0"]
                 assert sender.packets == sender.delivered_packets == 200
                 assert sender.bytes == sender.delivered_bytes == 200 * (1400 + 8 + kit.FRAME_EXTRA)

@@ -35,6 +35,7 @@ except Interrupted:
     print("raised")
 """
 ONE_PRESS = """
+time.monotonic = lambda: 5.0
 interrupts.install(10)
 interrupts.raising = False
 os.kill(me, signal.SIGINT)
@@ -51,9 +52,9 @@ print("still here")
 """
 LIMIT = """
 from testbed.errors import RunError
-interrupts.install(0.2)
 try:
-    time.sleep(5)
+    interrupts.install(0.2)
+    time.sleep(60)
 except RunError as error:
     print(error)
 """
