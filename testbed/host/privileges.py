@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from contextlib import suppress
 
 DAC_OVERRIDE = 1  # read and write files whatever their owner says
 DAC_READ_SEARCH = 2  # read them
@@ -35,10 +36,13 @@ def keep(*capabilities: int) -> None:
 
 
 def become_nobody(*capabilities: int) -> None:
-    """As `keep`, and no longer root: what belongs to root is then closed to this process too. Without root only `keep`."""
-    if os.geteuid() == 0:
-        libc = ctypes.CDLL(None, use_errno=True)
-        _checked(libc.prctl(_KEEP_CAPS, 1, 0, 0, 0), "keep capabilities")
+    """As `keep`, and no longer root: what belongs to root is then closed to this process too.
+
+    Without root, and in a container that has no such user or may not change to it, only `keep`.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.prctl(_KEEP_CAPS, 1, 0, 0, 0), "keep capabilities")
+    with suppress(OSError):
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)

@@ -6,6 +6,7 @@ Not part of `make test`: `make test-chaos` kills 200 times (CHAOS_KILLS changes 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -32,6 +33,7 @@ SMALL = (
     *("--set", "measure={warmup: 500ms, duration: 2s, drain: 1s}", "--set", "expect=[]"),
     *("--set", "faults=[{at: 1s, link: 'p0t0-0:p0t1-1', action: down, for: 500ms}]"),
 )
+STOPS_S = 2.0  # without its runner a run writes nothing for longer; left to itself it would go on for up to six seconds
 MISSES = 5  # runs for one kill: a moment may find none of the wanted kind, or the run ended
 VICTIMS = ("runner", "host", "helper")  # a helper: any process below the runner that is no host
 
@@ -95,12 +97,15 @@ def test_whatever_is_killed_nothing_stays(tmp_path: Path) -> None:
         moment, victim = rng.uniform(0.05, lasts_s), min(VICTIMS, key=lambda name: hit[name])
         began = time.monotonic()
         run = start(tmp_path / str(number), *SMALL)
+        limit = math.inf
         try:
             run.wait(moment)
             lasts_s = 1.1 * (time.monotonic() - began)  # it ended by itself: about so long does one take by now
         except subprocess.TimeoutExpired:
+            killed = time.time()
             if kill_one(run, victim, rng):
                 hit[victim] += 1
+                limit = killed + STOPS_S if victim == "runner" else limit
         stderr = run.communicate(timeout=120)[1]
         about = f"run {number}: {victim} after {moment:.2f} s, status {run.returncode}\n{stderr}"
         assert run.returncode in {0, 1, 4, 5, -signal.SIGKILL}, about
@@ -109,6 +114,7 @@ def test_whatever_is_killed_nothing_stays(tmp_path: Path) -> None:
         assert inventory.sysctls() == sysctls, about
         assert list((tmp_path / "scratch").iterdir()) == [], about
         check_results(tmp_path / str(number) / "quickstart", about)
+        assert newest(tmp_path / str(number)) < limit, f"went on without its runner: {about}"
         number += 1
     print(f"{KILLS} kills in {number} runs, the last whole one of {lasts_s:.1f} s: {hit}")
     began = time.monotonic()
@@ -117,6 +123,11 @@ def test_whatever_is_killed_nothing_stays(tmp_path: Path) -> None:
     assert last.returncode in {0, 1, 4}, stderr
     print(f"quickstart afterwards: status {last.returncode}, {time.monotonic() - began:.0f} s")
     assert inventory.settled(before, ROOT) == before
+
+
+def newest(results: Path) -> float:
+    """When something was written there last, seconds since the epoch."""
+    return max((path.lstat().st_mtime for path in results.rglob("*")), default=0.0)
 
 
 def check_results(results: Path, about: str) -> None:

@@ -226,6 +226,8 @@ def test_h01_sigkill_of_the_runner_leaves_nothing_and_the_next_run_works(tmp_pat
     assert inventory.settled(before, ROOT) == before
     assert inventory.inhabited(inside) == frozenset()
     killed = run.folder
+    outcome = json.loads((killed / "raw" / "run" / "outcome.json").read_text())
+    assert not outcome["ended"], "what went on without its runner would have come to its end by now"
     again = start(tmp_path, [*BRIEF, "--no-figures", "--quiet"])
     assert again.end()[0] in RAN
     command = [sys.executable, "-m", "testbed", "collect", str(killed)]

@@ -46,3 +46,6 @@ def test_what_is_given_up_is_gone_and_what_is_kept_is_there(tmp_path: Path) -> N
     assert after(roots, (), ()) == ["0 0 0 000", "words"] * 2, "what is root's own"
     assert after(roots, (2,), (), "become_nobody") == ["0 4 4 000", "words", "0 0 0 000", "refused"]
     assert after(others, (2,), (2,), "become_nobody") == ["0 4 4 000", "words"] * 2
+    # Where it may not change its user, as in many containers, capabilities go all the same.
+    limited = "keep(2); privileges.become_nobody"
+    assert after(roots, (2,), (), limited) == ["0 4 4 004", "words", "0 0 0 000", "words"]
