@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SETTLE_S = 30.0
@@ -49,11 +49,17 @@ def sysctls() -> dict[str, str]:
 
 
 def settled(before: Inventory, root: Path) -> Inventory:
-    """The inventory once it equals `before`, or after a few seconds: the kernel ends namespaces in its own time."""
+    """The inventory once it equals `before`, or after a few seconds: the kernel ends namespaces in its own time.
+
+    A process that was there before and has ended since is no difference.
+    """
     deadline = time.monotonic() + SETTLE_S
-    while (now := take(root)) != before and time.monotonic() < deadline:
+    while True:
+        now = take(root)
+        now = replace(now, processes=now.processes | before.processes)
+        if now == before or time.monotonic() > deadline:
+            return now
         time.sleep(0.1)
-    return now
 
 
 def namespaces(pids: list[int]) -> frozenset[str]:

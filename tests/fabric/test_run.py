@@ -72,8 +72,12 @@ class Run:
             waiting += below
         return found
 
+    def commands(self) -> dict[int, str]:
+        """Of every process below the runner, by pid; words are separated by single spaces."""
+        return {pid: read(Path(f"/proc/{pid}/cmdline")).replace("\0", " ") for pid in self.children()}
+
     def hosts(self) -> list[int]:
-        return [pid for pid in self.children() if "testbed.host" in read(Path(f"/proc/{pid}/cmdline")).split("\0")]
+        return [pid for pid, command in self.commands().items() if "testbed.host" in command.split()]
 
     def is_driving(self) -> bool:
         """Whether the runner has the priority that it takes for as long as there is traffic."""
@@ -337,7 +341,7 @@ def test_an_interrupt_while_results_are_worked_out_names_what_goes_on(tmp_path: 
 def test_a_delay_line_that_is_killed_breaks_the_run_and_is_named(tmp_path: Path) -> None:
     run = start(tmp_path)
     run.wait_for_traffic(1.5)
-    lines = [pid for pid in run.children() if "delay_line.py" in read(Path(f"/proc/{pid}/cmdline"))]
+    lines = [pid for pid, command in run.commands().items() if "delay_line.py" in command]
     for pid in lines:
         os.kill(pid, signal.SIGKILL)
     status, _, stderr = run.end()
@@ -355,7 +359,7 @@ def test_a_bgpd_that_dies_breaks_the_run_with_the_end_of_its_log(tmp_path: Path)
     bgp = [*BRIEF, "--set", small, "--set", "routing=bgp", "--set", "transport={kind: rc}", "--quiet"]
     run = start(tmp_path, [*bgp, "--set", "measure.duration=30s"])
     run.wait_for_traffic(0.2)
-    (victim,) = (pid for pid in run.children() if f"{DAEMONS}/bgpd" in (line := words(pid)) and "/p0t1-0/" in line)
+    (victim,) = (pid for pid, command in run.commands().items() if f"{DAEMONS}/bgpd" in command and "/p0t1-0/" in command)
     os.kill(victim, signal.SIGKILL)
     status, _, stderr = run.end()
     assert status == 5
@@ -365,10 +369,6 @@ def test_a_bgpd_that_dies_breaks_the_run_with_the_end_of_its_log(tmp_path: Path)
     assert "Traceback" not in stderr
     summary = summary_of(run)
     assert summary["status"] == "error"
-
-
-def words(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " ")
 
 
 @pytest.mark.usefixtures("before")
