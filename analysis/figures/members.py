@@ -20,13 +20,14 @@ def draw(table: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], fold
 
     `table`: a row per run that counts, with `member` and the metrics as columns.
     """
-    lines = -(-len(metrics) // COLUMNS)
+    columns = min(COLUMNS, len(metrics))
+    lines = -(-len(metrics) // columns)
     rows = []
     with style.styled(figure_name):
         left = 0.3 + 0.062 * max(map(len, names))
-        figure = Figure(figsize=(style.WIDTH + left, 0.5 + lines * (0.55 + 0.19 * len(names))))
+        figure = Figure(figsize=(style.WIDTH * columns / COLUMNS + left, 0.5 + lines * (0.55 + 0.19 * len(names))))
         style.margins(figure, left, 0.15, 0.35, 0.3, hspace=0.35, wspace=0.15)
-        grid = figure.subplots(lines, COLUMNS, squeeze=False, sharey=True)
+        grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
         for axes in grid.flat[len(metrics) :]:
             axes.set_visible(False)
         for axes, metric in zip(grid.flat, metrics, strict=False):
@@ -40,7 +41,15 @@ def draw(table: pd.DataFrame, names: Sequence[str], metrics: Sequence[str], fold
             axes.hlines(at, spans["low"], spans["high"], color=style.INK, linewidth=1)
             for place, value in zip(at, spans["median"], strict=True):
                 text = "\u2013" if pd.isna(value) else f"{value:.3g}"
-                axes.annotate(text, (0, place), xytext=(3, 0), textcoords="offset points", va="center", fontsize=6.5)
+                axes.annotate(
+                    text,
+                    (0.0 if pd.isna(value) else value, place),
+                    xytext=(3, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=6.5,
+                )
+            axes.margins(x=0.25)  # room for the numbers
             unit = UNITS.get(metric, "ms" if metric.endswith("_ms") else "")
             axes.set_title(f"{metric}{f' ({unit})' if unit else ''}", fontsize=7.5)
             axes.set_yticks(list(at), names, fontsize=7)
