@@ -25,6 +25,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "{ROOT}/tests/unit/mrc", "
 BUILT = Path(compiled.build_for(compiled.fingerprint())).is_dir()
 
 
+@pytest.mark.timeout(1200)  # all these tests are one here: half a minute, several where others have most of the machine
 @pytest.mark.skipif(not BUILT, reason="no compiled transport for these sources: run `make setup`")
 def test_the_protocols_tests_pass_on_the_compiled_build() -> None:
     done = subprocess.run([sys.executable, "-c", RUN], cwd=ROOT, capture_output=True, text=True, check=False)
