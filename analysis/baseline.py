@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,32 +58,44 @@ class Baseline:
 
 def read(path: Path) -> Baseline:
     """ScenarioError for what is no baseline."""
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if document["schema"] != SCHEMA:
-            raise _refused(path, f"schema {document['schema']!r} is not known", f"this version reads schema {SCHEMA}")
+    with _document(path) as document:
         members = {
             name: Reference(
                 one["scenario"], tuple(one["seeds"]), {key: tuple(map(tuple, of)) for key, of in one["metrics"].items()}
             )
             for name, one in document["members"].items()
         }
-        gates = {name: Gate(Better(one.pop("better")), **one) for name, one in document.get("gates", {}).items()}
-        return Baseline(document["suite"], tuple(document["sessions"]), members, {**GATES, **gates})
+        return Baseline(document["suite"], tuple(document["sessions"]), members, {**GATES, **_gates(document)})
+
+
+@contextmanager
+def _document(path: Path) -> Iterator[dict[str, Any]]:
+    """The file's content; whatever goes wrong with it inside the block is a ScenarioError."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise _refused(path, f"schema {document['schema']!r} is not known", f"this version reads schema {SCHEMA}")
+        yield document
     except OSError as error:
         raise _refused(path, f"cannot be read: {error.strerror}", HOW) from error
     except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise _refused(path, f"is no baseline: {error}", HOW) from error
 
 
+def _gates(document: Mapping[str, Any]) -> dict[str, Gate]:
+    return {name: Gate(**{**one, "better": Better(one["better"])}) for name, one in document.get("gates", {}).items()}
+
+
 def write(path: Path, suites: Sequence[Suite]) -> Baseline:
-    """Make a baseline of these sessions; the gates of a file that is there stay.
+    """Make a baseline of these sessions; the gates of a file that is there stay, also of one with nothing else in it.
 
     ScenarioError, and nothing written, when they cannot be one.
     """
-    before = read(path).gates if path.is_file() else GATES
-    own = {name: gate for name, gate in before.items() if gate != GATES.get(name)}
-    found = _made(path, suites, before)
+    own = dict[str, Gate]()
+    if path.is_file():
+        with _document(path) as document:
+            own = _gates(document)
+    found = _made(path, suites, {**GATES, **own})
     document = {
         "schema": SCHEMA,
         "suite": found.suite,
@@ -152,7 +165,7 @@ def _reference(path: Path, suites: Sequence[Suite], member: str, gates: Mapping[
     names = [name for name in gates if all(name in table and table[name].notna().all() for table in tables)]
     metrics = {name: tuple(tuple(float(value) for value in table[name]) for table in tables) for name in names}
     for name, sessions in metrics.items():
-        _refuse_noise(path, member, name, sessions, gates[name])
+        _refuse_noise(path, member, name, sessions, gates.get(f"{member}.{name}", gates[name]))
     return Reference(prints.pop(), seeds, metrics)
 
 
@@ -169,7 +182,7 @@ def _refuse_noise(path: Path, member: str, metric: str, sessions: Sessions, gate
         raise _refused(
             path,
             f"{member}: {metric} scatters by {max(scatter, between):.4g} {where} sessions, {allowed:.4g} is allowed",
-            "leave the noisy session out, or give this metric a wider gate",
+            f"leave the noisy session out, or give {member}.{metric} a wider gate there (`schema` and `gates` will do)",
         )
 
 

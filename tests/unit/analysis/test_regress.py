@@ -236,6 +236,24 @@ def test_gates_of_the_baseline_file_hold_and_stay(tmp_path: Path, reference: bas
     assert baseline.read(file).gates["links.goodput_mbps"].relative == 0.3
 
 
+def test_a_gate_can_be_there_before_the_first_baseline(tmp_path: Path) -> None:
+    """What is known to scatter more than the usual gate allows, of one member only."""
+    rng = np.random.default_rng(4)
+    folders = [session(tmp_path / str(number), rng, {"goodput_mbps": factor}) for number, factor in enumerate((0.97, 1, 1.03))]
+    read = [suites.read(folder) for folder in folders]
+    file = tmp_path / "made.yaml"
+    with pytest.raises(ScenarioError, match=r"give links\.goodput_mbps a wider gate there"):
+        baseline.write(file, read)
+    for member, enough in (("other", False), ("links", True)):
+        file.write_text(f"schema: 1\ngates:\n  {member}.goodput_mbps: {{better: higher, relative: 0.1}}\n")
+        if enough:
+            baseline.write(file, read)
+        else:
+            with pytest.raises(ScenarioError, match="scatters by"):
+                baseline.write(file, read)
+    assert baseline.read(file).gates["links.goodput_mbps"].relative == 0.1
+
+
 def test_another_suite_or_machine_is_said(tmp_path: Path, reference: baseline.Baseline) -> None:
     with pytest.raises(ScenarioError, match="a run of quick, the baseline is of made"):
         regress.regress(write(tmp_path / "quick", [Made("links")], name="quick"), reference)
