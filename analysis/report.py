@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-from analysis import judge, wording
+from analysis import judge, pages, wording
 from analysis.figures import Drawn, draw_all
 from analysis.metrics.definitions import DEFINITIONS
 from analysis.metrics.goodput import flow_rates
@@ -25,7 +23,6 @@ from analysis.topology_svg import drawings
 from analysis.view import View, view
 from testbed.model import timing
 
-TEMPLATES = Path(__file__).parent / "templates"
 NAME = "report.html"
 STATES_MAX = 40
 FLOWS_MAX = 64  # rows that a reader still goes through; all of them are in the tables
@@ -67,17 +64,9 @@ def write(run_dir: Path, *, figures: bool = True) -> Path:
 
 def render(seen: View, summary: dict[str, Any], drawn: Sequence[Drawn]) -> str:
     """The page as text."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = wording.number
     scaled = scaling(seen)
     scenario, manifest = seen.run.scenario, seen.run.manifest
-    return environment.get_template("report.html.j2").render(
+    return pages.template("report.html.j2").render(
         summary=summary,
         status_word=STATUS_WORDS[summary["status"]],
         status_sentence=STATUS_SENTENCES[summary["status"]],

@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
+from analysis import pages
 from analysis.judge import write_atomically
 from analysis.rows import Row, figure, rows
 from analysis.suites import Suite, Verdict, commit
 
 NAME = "report.html"
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(suite: Suite, verdict: Verdict, *, figures: bool = True) -> Path:
@@ -29,15 +27,8 @@ def write(suite: Suite, verdict: Verdict, *, figures: bool = True) -> Path:
 
 def render(suite: Suite, verdict: Verdict, every: Sequence[Row]) -> str:
     """The page as text."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     plan = suite.plan
-    return environment.get_template("suite.html.j2").render(
+    return pages.template("suite.html.j2").render(
         suite=verdict.summary["suite"],
         run_id=verdict.summary["run_id"],
         status=verdict.summary["status"],

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 
-from analysis import history
+from analysis import history, pages
 from analysis.arrays import Floats
 from analysis.gates import GATES
 from analysis.judge import write_atomically
@@ -58,10 +57,7 @@ def write(path: Path, page: Path) -> Path:
     """The page of the history at `path`."""
     rows = history.read(path)
     panels = list(_panels(rows))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    text = environment.get_template("trend.html.j2").render(
+    text = pages.template("trend.html.j2").render(
         suite=rows["suite"].iloc[-1] if len(rows) else "",
         nights=rows["run_id"].nunique(),
         members=list(dict.fromkeys(panel.member for panel in panels)),
