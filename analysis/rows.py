@@ -108,7 +108,7 @@ def _group(suite: Suite, verdict: Verdict, plan: Mapping[str, Any], outcome: Map
     claim, here = claim_and_setup(plan.get("description", ""))
     members = tuple(_ran(suite, verdict, name) for name in suite.members if name.startswith(plan["prefix"]))
     lines = [
-        Line(one["text"], f"{number(one['actual'])} against {number(one['bound'])}", one["passed"])
+        Line(one["text"], _sides(one), one["passed"])
         for one in outcome["expectations"]
     ]
     for ran in members:
@@ -120,6 +120,12 @@ def _group(suite: Suite, verdict: Verdict, plan: Mapping[str, Any], outcome: Map
     errors = _errors(verdict, [ran.name for ran in members])
     source = plan.get("source", "")
     return Row(plan["name"], source, claim, here, _worst(statuses), tuple(lines), members, tuple(metrics), errors, group=True)
+
+
+def _sides(outcome: Mapping[str, Any]) -> str:
+    """Both sides over the medians; of repeated members also how many seeds say the same."""
+    found, each = f"{number(outcome['actual'])} against {number(outcome['bound'])}", outcome["seeds"]
+    return found + (f"; true of {sum(one['passed'] for one in each)} of {len(each)} seeds" if each else "")
 
 
 def _spoken_of(text: str) -> list[str]:

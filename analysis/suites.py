@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis.expectations import COMPARE, Outcome
+from analysis.expectations import COMPARE
 from analysis.judge import SUMMARY_SCHEMA, write_atomically
 from testbed.errors import PRECEDENCE, ExitStatus, Problem, ScenarioError
 from testbed.model import claims
@@ -280,27 +280,41 @@ def why(one: Attempt) -> str:
 
 
 def _compared(suite: Suite, comparison: Mapping[str, Any]) -> tuple[dict[str, Any], ExitStatus]:
-    """DESIGN 4.2's element for a comparison. A claim about members that have no valid run is invalid, not failed."""
+    """DESIGN 4.2's element for a comparison. A claim about members that have no valid run is invalid, not failed.
+
+    `seeds`: the same claim for each seed that all its members have a valid run of, where that is more than one.
+    """
     prefix, outcomes, statuses = comparison["prefix"], [], [ExitStatus.PASSED]
-    medians = {name: suite.values(name).median(numeric_only=True) for name in suite.members if name.startswith(prefix)}
-
-    def lookup(member: str, metric: str) -> float | None:
-        found = medians[prefix + member].get(metric)
-        return None if found is None or math.isnan(found) else float(found)
-
+    values = {name: suite.values(name) for name in suite.members if name.startswith(prefix)}
+    medians = {name: frame.median(numeric_only=True) for name, frame in values.items()}
     for text in comparison["expect"]:
         claim = _claim(text)
-        left, right = claims.value(claim.left, lookup), claims.value(claim.right, lookup)
-        holds = left is not None and right is not None and COMPARE[claim.op](left, right)
-        outcomes.append(
-            asdict(Outcome(text, left, holds)) | {"bound": right, "about": [prefix + member for member in claim.members]}
-        )
-        if not holds:
-            ran = all(len(suite.values(prefix + member)) for member in claim.members)
+        about = [prefix + member for member in claim.members]
+        found = _held(claim, {member: medians[prefix + member] for member in claim.members})
+        common = sorted(set.intersection(*(set(values[name].index) for name in about)))
+        each = [
+            {"seed": int(seed)} | _held(claim, {member: values[prefix + member].loc[seed] for member in claim.members})
+            for seed in common
+        ]
+        outcomes.append({"text": text, **found, "about": about, "seeds": each if len(each) > 1 else []})
+        if not found["passed"]:
+            ran = all(len(values[name]) for name in about)
             statuses.append(ExitStatus.EXPECTATION_FAILED if ran else ExitStatus.INVALID)
     worst = min(statuses, key=PRECEDENCE.index)
     element = {"schema": SUMMARY_SCHEMA, "scenario": comparison["name"], "status": STATUS[worst], "expectations": outcomes}
-    return element | {"members": list(medians)}, worst
+    return element | {"members": list(values)}, worst
+
+
+def _held(claim: claims.Claim, figures: Mapping[str, pd.Series]) -> dict[str, Any]:
+    """`actual` and `bound`, the claim's two sides (None: not to be told), and whether it holds."""
+
+    def lookup(member: str, metric: str) -> float | None:
+        found = figures[member].get(metric)
+        return None if found is None or math.isnan(found) else float(found)
+
+    left, right = claims.value(claim.left, lookup), claims.value(claim.right, lookup)
+    holds = left is not None and right is not None and COMPARE[claim.op](left, right)
+    return {"actual": left, "bound": right, "passed": holds}
 
 
 def _claim(text: str) -> claims.Claim:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import study, suites
+from analysis import rows, study, suites
 from testbed.errors import ExitStatus, ScenarioError
 from tests.support.suite_folders import Made, write
 
@@ -107,3 +107,18 @@ def test_the_runs_of_a_suite_are_those_that_count(tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="not a suite's folder"):
         suites.read(tmp_path)
+
+
+def test_a_claim_is_also_told_for_each_seed(tmp_path: Path) -> None:
+    """The medians may say what not every pair of runs does; a seed that one of the members lacks says nothing."""
+    pairs = [(100.0, 80.0), (100.0, 120.0), (100.0, 70.0)]
+    attempts = [Made("mrc", seed, goodput(mrc)) for seed, (mrc, _) in enumerate(pairs, 1)]
+    attempts += [Made("rc", seed, goodput(rc)) for seed, (_, rc) in enumerate(pairs, 1)] + [Made("mrc", 9, goodput(100.0))]
+    folder = write(tmp_path / "suite", attempts, ["mrc.goodput_mbps > rc.goodput_mbps"])
+    suite = suites.read(folder)
+    verdict = suites.judge(suite)
+    (claim,) = verdict.summary["comparisons"][0]["expectations"]
+    assert claim["passed"]
+    assert [(one["seed"], one["passed"], one["bound"]) for one in claim["seeds"]] == [(1, True, 80), (2, False, 120), (3, True, 70)]
+    (line,) = rows.rows(suite, verdict)[-1].lines
+    assert line.measured == "100 against 80; true of 2 of 3 seeds"
