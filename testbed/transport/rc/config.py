@@ -45,5 +45,5 @@ class EndpointConfig:
 
     @property
     def timeout_ns(self) -> int:
-        """The retransmission timer. A NIC's own default, 67 ms, is 8,000 round trips of 8 us: no run here would see one."""
+        """The retransmission timer; docs/protocol.md, "The baseline rc", says what it does for and against the baseline."""
         return first_timeout_ns(self.limits.timeout_n, self.rtt_base_ns)

@@ -1,10 +1,15 @@
 """DCQCN's reaction point (Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, section 5).
 
-Times are the paper's 50 and 55 us in round trips of the 8 us that its fabric and the one emulated here have, so that they
-scale with the base round trip. What a run must show is the share of a bottleneck that flows settle at, and it lasts hundreds
-of round trips where a job's flows live for hundreds of thousands: so three constants are larger than the paper's, all in favour
-of the baseline. g is 1/16 (DCTCP's) for 1/256, or alpha would never leave the value it starts with; additive and hyper increase
-are 1 % and 5 % of the line rate for 0.1 % and 1 %, or a rate that was cut twice would not be back before the run ends.
+Times are the paper's 50 and 55 us in round trips of its fabric's 8 us, so that they scale with the base round trip. A scenario
+that stands for a shorter one (`scale.rtt: 2us`) has them four times as fast as a NIC would there.
+
+A run lasts hundreds of round trips where a job's flows live for hundreds of thousands, and what it must show is the share of a
+bottleneck that flows settle at: so four constants are faster than the paper's. g is 1/16 (DCTCP's) for 1/256, or alpha would
+never leave the value it starts with; additive and hyper increase are 1 % and 5 % of the line rate for 0.1 % and 1 %, or a rate
+that was cut twice would not be back before the run ends; and the byte counter is 25 round trips at line rate for 250, because
+hyper increase needs six of them since the last cut, which would be 1,500 round trips or more.
+
+A flow begins at line rate with alpha 1: the first CNPs halve it, and a short run measures that start too.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 CNP_RTTS = 6  # the least time between two CNPs of a QP: 50 us
 ALPHA_RTTS = 7  # alpha decays every 55 us without a CNP
 INCREASE_RTTS = 7  # the timer of rate increase: 55 us
-BYTES_RTTS = 250  # its byte counter: 10 MB, 2 ms of 40 Gbit/s
+BYTES_RTTS = 25  # its byte counter, at line rate; the paper's is 10 MB, 2 ms of 40 Gbit/s, which are 250
 FAST_RECOVERY = 5  # increases that only halve the way back to the target
 G = 1 / 16
 ADDITIVE = 0.01  # of the line rate

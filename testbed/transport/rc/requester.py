@@ -104,6 +104,7 @@ class Requester:
         self._sent_bytes: dict[int, int] = {}
         self._rtt: dict[int, int] = {}
         self._paced_until = 0
+        self._asked_at = -config.rtt_base_ns  # when the last packet left that asked for an acknowledgement
         self._timeout = config.timeout_ns
         self._rto_at: int | None = None
         self._in_a_row = 0
@@ -157,6 +158,9 @@ class Requester:
             extra += wire.word(write.immediate)
         path = self.path
         again = psn < self._high
+        asks = last or self._silent(now)
+        if asks:
+            self._asked_at = now
         buffers, inner = wire.packet(
             self._source,
             self._target,
@@ -164,7 +168,7 @@ class Requester:
             path.label | (wire.AGAIN if again else 0),
             opcode=opcode,
             dqp=self.remote,
-            psn=psn & PSN_MASK | (wire.ACK_REQUEST if last else 0),
+            psn=psn & PSN_MASK | (wire.ACK_REQUEST if asks else 0),
             extra=extra,
             payload=piece,
         )
@@ -259,6 +263,14 @@ class Requester:
     def _timer(self) -> int:
         doubled = max(0, self._in_a_row - self._config.limits.linear)
         return self._timeout << min(doubled, 16)
+
+    def _silent(self, now: int) -> bool:
+        """Whether no packet has asked for an ACK for a base round trip, or the next one may leave more than that later: at such
+        a rate `ack_bytes` alone would make an ACK due only after the timer.
+        """
+        rtt_ns = self._config.rtt_base_ns
+        slow = self.dcqcn is not None and self.dcqcn.rate * rtt_ns < self._payload * 8 * _NS
+        return slow or now - self._asked_at >= rtt_ns
 
     def _follow_rate(self) -> None:
         if self.dcqcn is not None and not self._config.window_bytes:

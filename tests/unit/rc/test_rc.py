@@ -12,7 +12,7 @@ import pytest
 from testbed.transport.common.events import Fate, LossReason
 from testbed.transport.common.icrc import icrc
 from testbed.transport.rc import QpLimits, wire
-from testbed.transport.rc.dcqcn import ADDITIVE, CNP_RTTS, FAST_RECOVERY, INCREASE_RTTS, Dcqcn, G
+from testbed.transport.rc.dcqcn import ADDITIVE, CNP_RTTS, FAST_RECOVERY, HYPER, INCREASE_RTTS, LEAST, Dcqcn, G
 from testbed.transport.rc.path import FIRST_SOURCE_PORT, five_tuple_hash
 from tests.support.rc_pair import MS, PAYLOAD, Pair, Verdict, inner, is_data, opcode, psn
 
@@ -135,11 +135,49 @@ def test_a_lost_tail_waits_for_the_timer() -> None:
     assert {row[8] for row in pair.log[0].packets if row[7] == Fate.LOST} == {LossReason.RTO}
 
 
-def test_acknowledgements_are_coalesced() -> None:
+def test_acknowledgements_are_coalesced_and_asked_for_once_a_round_trip() -> None:
     pair = Pair(cc="none", ack_bytes=8 * PAYLOAD)
     pair.write(0, noise(64 * PAYLOAD), wr_id=1)
     assert pair.run(3000 * MS, lambda: bool(pair.completed(0)))
-    assert 8 <= pair.ends[0].counters["acks"] <= 9
+    asked = [now for now, host, packet in pair.sent if host == 0 and packet[56] & 0x80]
+    sent = [now for now, host, _ in pair.sent if host == 0]
+    assert asked[0] == sent[0]
+    assert asked[-1] == sent[-1], "a message's last packet asks"
+    assert all(RTT <= later - sooner < RTT + 5 * MS for sooner, later in pairwise(asked[:-1])), "two frames may leave at once"
+    assert 64 / 8 <= pair.ends[0].counters["acks"] <= 64 / 8 + len(asked)
+
+
+@pytest.mark.parametrize(("qps", "ack_packets"), [(16, 16), (7 * 16, 4)])
+def test_the_timer_does_not_run_out_where_many_qps_share_a_port(qps: int, ack_packets: int) -> None:
+    """Each QP's share is so small that its ACKs, by bytes alone, would be due only after the timer of four round trips."""
+    pair = Pair(planes=1, uplinks=1, qps=qps, cc="none", ack_bytes=ack_packets * PAYLOAD)
+    size = len(pair.memory[1]) // qps // PAYLOAD * PAYLOAD
+    for number in range(qps):
+        pair.write(0, noise(size, number), number * size, qp=number)
+    assert pair.run(60_000 * MS, lambda: len(pair.completed(0)) == qps)
+    sent = [now for now, host, packet in pair.sent if host == 0 and is_data(packet)]
+    assert (sent[-1] - sent[0]) / (len(sent) - 1) * qps * ack_packets > pair.ends[0].config.timeout_ns
+    counters = pair.ends[0].statistics()
+    assert (counters["timeouts"], counters["retransmissions"]) == (0, 0)
+
+
+def test_the_timer_does_not_run_out_for_the_last_of_a_burst_at_the_least_rate() -> None:
+    """A QP that was idle may send three packets at once; at 0.1 % of the line rate the next one leaves 46 round trips later."""
+    pair = Pair(planes=1, uplinks=1)
+    pair.now = 3_600_000 * MS  # idle for longer than two packets take at that rate
+    cc = pair.pairs[0][0].requester.dcqcn
+    assert cc is not None
+    for _ in range(20):
+        cc.congested(pair.now)
+    assert cc.rate == LEAST * 5e6
+    pair.write(0, noise(12 * PAYLOAD))
+    assert pair.run(60_000 * MS, lambda: bool(pair.completed(0)))
+    sent = [now for now, host, packet in pair.sent if host == 0]
+    timeout = pair.ends[0].config.timeout_ns
+    gaps = [after - before for before, after in pairwise(sent)]
+    assert any(first < RTT and second > RTT + timeout for first, second in pairwise(gaps))
+    counters = pair.ends[0].statistics()
+    assert (counters["timeouts"], counters["retransmissions"]) == (0, 0)
 
 
 def test_a_path_that_dies_stalls_its_qp_and_no_other() -> None:
@@ -250,15 +288,22 @@ def test_dcqcn_recovers_halfway_to_its_target_and_then_adds() -> None:
     assert cc.alpha == pytest.approx((1 - G) ** (FAST_RECOVERY + 1))
 
 
-def test_dcqcn_byte_counter_and_timer_together_increase_hyper() -> None:
-    cc = Dcqcn(5_000_000, RTT)
+def test_dcqcn_increases_hyper_some_hundred_round_trips_after_the_last_cut() -> None:
+    """Once the timer and the byte counter have both passed fast recovery: the target rises by HYPER, then by twice as much."""
+    line = 5_000_000
+    cc = Dcqcn(line, RTT)
     cc.congested(0)
     cc.congested(1)
-    for _ in range(10):
-        cc.sent(cc._bytes_limit)
-    alone = cc.rate
-    cc.advance(1 + 8 * INCREASE_RTTS * RTT)
-    assert cc.rate > alone + 0.01 * 5e6
+    rises = []
+    for turn in range(300):
+        before = cc._target
+        cc.advance(turn * RTT)
+        cc.sent(int(cc.rate * RTT / 8e9))
+        rises.append((cc._target - before) / line)
+    hyper = [turn for turn, rise in enumerate(rises) if rise >= HYPER]
+    assert hyper, "never"
+    assert max(rises[: hyper[0]]) <= 2 * ADDITIVE + 1e-9, "before that at most one step each of timer and counter"
+    assert not cc.limited, "and so the QP is back at line rate"
 
 
 def test_a_write_outside_the_region_ends_the_qp() -> None:
