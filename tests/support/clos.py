@@ -71,12 +71,19 @@ class Port:
         self.whole_bytes = 0
         self.counts: Counter[str] = Counter()
         self.queues: list[float] = []  # frames found waiting by each data packet
+        self._cut = False
+
+    def cut(self) -> None:
+        """Swallow everything from now on."""
+        self._cut = True
 
     def slow_down(self, factor: float) -> None:
         """Drain at 1 / `factor` of the rate from now on; thresholds stay."""
         self._byte_ns *= factor
 
     def offer(self, frame: Frame) -> None:
+        if self._cut:
+            return
         clos = self._clos
         now = clos.now
         self._virtual = max(0.0, self._virtual - (now - self._since) / self._byte_ns)
@@ -183,7 +190,7 @@ class Clos:
         self._streams: dict[tuple[int, int], Callable[[], None]] = {}
         self._known: set[tuple[int, int]] = set()
 
-    def _port(self, kind: str, plane: int, a: int, b: int) -> Port:
+    def port(self, kind: str, plane: int, a: int, b: int) -> Port:
         found = self.ports.get((kind, plane, a, b))
         if found is None:
             switches = self.switches
@@ -258,13 +265,13 @@ class Clos:
         destination, tclass, buffers = datagram
         plane, uplink, source, target = self._routes[destination[0]]
         group = self.hosts_per_t0
-        hops = deque([self._port("nic", plane, source, 0)])
+        hops = deque([self.port("nic", plane, source, 0)])
         if uplink >= 0:
             hops += [
-                self._port("up", plane, source // group, uplink),
-                self._port("down", plane, uplink, target // group),
+                self.port("up", plane, source // group, uplink),
+                self.port("down", plane, uplink, target // group),
             ]
-        hops.append(self._port("last", plane, target, 0))
+        hops.append(self.port("last", plane, target, 0))
         hops.popleft().offer(Frame(b"".join(buffers), tclass, hops, target))
 
     def run(self, for_ns: int) -> None:

@@ -109,6 +109,31 @@ class TwoFlows:
         self.retired = retired(made)
 
 
+class ManyDeadLinks:
+    """Two hosts of each of two T0s send to the other T0's over 256 paths; 160 of 512 links are cut after ten round trips."""
+
+    PLANES, UPLINKS, DEAD = 8, 32, 160
+    HOSTS = range(4)
+
+    def __init__(self, bdp_frames: float, seed: int) -> None:
+        self.clos = made = clos(
+            bdp_frames, planes=self.PLANES, groups=2, hosts_per_t0=2, uplinks=self.UPLINKS, cc="nscc", seed=seed
+        )
+        for source, target in ((0, 2), (1, 3), (2, 0), (3, 1)):
+            made.stream(source, target, message=1 << 20, depth=3)
+        made.run(10 * RTT)
+        links = [(plane, group, uplink) for plane in range(self.PLANES) for group in (0, 1) for uplink in range(self.UPLINKS)]
+        for plane, group, uplink in made.rng.sample(links, self.DEAD):
+            made.port("up", plane, group, uplink).cut()
+            made.port("down", plane, uplink, group).cut()
+
+    def goodput(self, rtts: int) -> list[float]:
+        """Run so many round trips more: each host's over them."""
+        since = self.clos.now
+        self.clos.run(rtts * RTT)
+        return [goodput(self.clos, range(host, host + 1), since) for host in self.HOSTS]
+
+
 def fates(made: Clos) -> Counter[Fate]:
     """Of all transmissions so far."""
     return Counter(Fate(row[7]) for log in made.logs for row in log.packets)

@@ -9,12 +9,13 @@ _SACK_MASK = (1 << SACK_BITS) - 1
 class ReceiveWindow:
     """`cack`: every PSN up to it has arrived. Bit i of `bitmap` is PSN cack + 1 + i; bit 0 is clear by definition."""
 
-    __slots__ = ("_newest_next", "bitmap", "cack")
+    __slots__ = ("_middle", "_turn", "bitmap", "cack")
 
     def __init__(self, first_psn: int) -> None:
         self.cack = first_psn - 1
         self.bitmap = 0
-        self._newest_next = True
+        self._turn = 0
+        self._middle = 0  # where the latest middle SACK began above cack + 1
 
     def accept(self, psn: int) -> bool:
         """Note an arrival. False when it had arrived before."""
@@ -42,13 +43,23 @@ class ReceiveWindow:
     def sack(self) -> tuple[int, int]:
         """(offset, bits): bit i stands for PSN cack + offset + i.
 
-        Where the arrivals above the hole span more than 64 PSNs, the newest 64 and the oldest 64 take turns.
+        Where the arrivals above the hole span more than 64 PSNs, the newest 64, the oldest 64 and the next 64 of those
+        between take turns: a requester learns of every hole, or what is lost there would fill its window for ever.
         """
         span = self.bitmap.bit_length()
         if span <= SACK_BITS:
             return 1, self.bitmap
-        newest, self._newest_next = self._newest_next, not self._newest_next
-        if newest:
-            shift = span - SACK_BITS
-            return 1 + shift, self.bitmap >> shift
-        return 1, self.bitmap & _SACK_MASK
+        shift = self._next_shift(span - SACK_BITS)
+        return 1 + shift, self.bitmap >> shift & _SACK_MASK
+
+    def _next_shift(self, newest: int) -> int:
+        turn, self._turn = self._turn, (self._turn + 1) % 3
+        if turn == 1:
+            return 0
+        if turn == 2 and newest > SACK_BITS:
+            self._middle += SACK_BITS
+            if self._middle >= newest:
+                self._middle = SACK_BITS
+            return self._middle
+        self._turn = 1
+        return newest

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from testbed.transport.common.events import Fate
-from tests.support.loads import RTT, Incast, Permutation, TwoFlows, clos
+from tests.support.loads import RTT, Incast, ManyDeadLinks, Permutation, TwoFlows, clos
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -103,3 +103,12 @@ def test_h17_a_slow_last_hop_holds_back_every_plane_until_it_is_denied() -> None
     slow = SlowPlane("last", 10)
     assert slow.during < 0.6 * slow.before
     assert slow.deny() >= 0.95 * slow.before
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_half_of_256_paths_may_die_at_once(seed: int) -> None:
+    """Losses are spread over hundreds of PSNs then, and one that is not learnt keeps its room in the window for ever."""
+    load = ManyDeadLinks(188, seed)
+    load.goodput(20)
+    assert min(load.goodput(10)) >= 0.95
+    assert load.clos.ends[0].statistics()["timeouts"] == 0

@@ -195,7 +195,8 @@ def test_the_sack_on_the_wire_says_what_arrived(first: int, offsets: set[int], m
     for offset in offsets:
         responder.arrived(first + offset, ev, 0, 256, at_once=False)
     trigger = Trigger(first + max(offsets, default=0), ev, 0x77)
-    for _ in range(2):  # newest and oldest take turns
+    spoken_of = set[int]()
+    for _ in range(12):  # newest, oldest and what is between take turns
         wire = responder.sack(trigger, 0x10, 0x11)
         seth, state = Seth.unpack(wire), CcState.unpack(wire, 28)
         assert seth.entropy == ev
@@ -206,6 +207,8 @@ def test_the_sack_on_the_wire_says_what_arrived(first: int, offsets: set[int], m
         assert said <= {first + offset for offset in offsets}
         covered = range(cack + seth.sack_offset, cack + seth.sack_offset + 64)
         assert said == {first + offset for offset in offsets if first + offset in covered}
+        spoken_of.update(covered)
+    assert spoken_of >= set(range(cack + 1, first + max(offsets, default=0) + 1)), "no hole is never spoken of"
     assert state.received_bytes == len(offsets)
 
 
