@@ -158,7 +158,7 @@ class Requester:
             extra += wire.word(write.immediate)
         path = self.path
         again = psn < self._high
-        asks = last or self._silent(now)
+        asks = last or psn == self._acked or self._silent(now)
         if asks:
             self._asked_at = now
         buffers, inner = wire.packet(

@@ -97,6 +97,8 @@ def test_a_lost_packet_is_named_and_everything_behind_it_is_sent_again() -> None
     again = sent.index(5, sent.index(5) + 1)
     assert sent[:again] == list(range(again))
     assert sent[again:] == list(range(5, 40)), "go-back-N: from the hole on"
+    resent = [packet for _, host, packet in pair.sent if host == 0 and is_data(packet)][again]
+    assert resent[56] & 0x80, "nothing else is outstanding: it asks for an acknowledgement"
     fates = pair.log[0].fates()
     assert fates[Fate.LOST] == 1
     assert fates[Fate.REFUSED] == again - 6
