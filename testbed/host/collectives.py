@@ -91,7 +91,10 @@ class RingAllReduce:
             self._take(data, right, now)
 
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
-        data = receiver.content(number)
+        self.take(receiver.content(number), right, now)
+
+    def take(self, data: bytes, right: bool, now: int) -> None:
+        """The next message, as it came."""
         if self._arrived == self.messages:  # of the next step
             self._early.append((data, right))
         else:
@@ -128,18 +131,26 @@ class RingAllReduce:
 
 
 class Rings:
-    """One ring per QP, each over its part of the buffer, side by side (what NCCL calls channels)."""
+    """One ring whose chunks are cut over the QPs of a connection (as NCCL does with NCCL_IB_SPLIT_DATA_ON_QPS).
+
+    Each QP carries its part of the buffer. What a rank sends next waits for the parts of all: were each QP's ring to go its own
+    way, some would transfer while others wait out their latency, which no ring of one QP can, whatever the transport.
+    """
 
     def __init__(self, rings: Sequence[RingAllReduce]) -> None:
         """`rings` by stripe."""
         self._rings = rings
+        self._parts: list[deque[tuple[bytes, bool]]] = [deque() for _ in rings]
 
     def begin(self, step: int, now: int) -> None:
         for ring in self._rings:
             ring.begin(step, now)
 
     def on_received(self, receiver: ReceiverFlow, number: int, right: bool, now: int) -> None:
-        self._rings[receiver.stripe.place].on_received(receiver, number, right, now)
+        self._parts[receiver.stripe.place].append((receiver.content(number), right))
+        while all(self._parts):
+            for ring, parts in zip(self._rings, self._parts, strict=True):
+                ring.take(*parts.popleft(), now)
 
     @property
     def done(self) -> bool:

@@ -134,6 +134,25 @@ class ManyDeadLinks:
         return [goodput(self.clos, range(host, host + 1), since) for host in self.HOSTS]
 
 
+class UplinksRemoved:
+    """One host sends to one of another T0 over four T1s in each of four planes; three of each four links are cut."""
+
+    def __init__(self, bdp_frames: float, seed: int) -> None:
+        self.clos = made = clos(bdp_frames, groups=2, hosts_per_t0=1, uplinks=4, cc="nscc", seed=seed)
+        made.stream(0, 1, message=1 << 20)
+        made.run(2 * WARM * RTT)
+        for plane in range(made.planes):
+            for uplink in range(3):
+                made.port("up", plane, 0, uplink).cut()
+                made.port("down", plane, uplink, 0).cut()
+
+    def goodput(self, rtts: int) -> float:
+        """Run so many round trips more: over them."""
+        since = self.clos.now
+        self.clos.run(rtts * RTT)
+        return goodput(self.clos, range(1, 2), since)
+
+
 def fates(made: Clos) -> Counter[Fate]:
     """Of all transmissions so far."""
     return Counter(Fate(row[7]) for log in made.logs for row in log.packets)

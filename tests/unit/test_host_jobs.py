@@ -115,6 +115,9 @@ def test_with_several_qps_each_carries_a_ring_over_its_part_of_the_buffer(tmp_pa
         assert set(made.records(host, "steps")["verdict"]) == {1}
         sent = made.records(host, "messages")
         assert sorted(sent[sent["role"] == 0]["message"]) == list(range(3 * 3 * 6))
+        posts = sent[sent["role"] == 0]
+        together = [set(posts["start_ns"][posts["message"] // 3 == message]) for message in range(3 * 6)]
+        assert all(len(times) == 1 for times in together), "a ring goes on when the parts of all its QPs have come"
         assert len(made.sessions[host].workloads.senders) == len(set(made.records(host, "packets")["qp"])) == 3
 
 

@@ -65,11 +65,21 @@ class Core:
         self.placed_bytes = 0
 
     def send_sack(
-        self, qp: QueuePair, responder: Responder, trigger: Trigger, now: int, *, probe_id: int | None = None
+        self,
+        qp: QueuePair,
+        responder: Responder,
+        trigger: Trigger,
+        now: int,
+        *,
+        probe_id: int | None = None,
+        said: tuple[int, int] | None = None,
+        path: Path | None = None,
     ) -> None:
-        body = responder.sack(trigger, qp.number, qp.remote, penalty=self.backpressure.penalty(now), probe_id=probe_id)
+        """On `path`, or on the next of the ways back that are trusted."""
+        penalty = self.backpressure.penalty(now)
+        body = responder.sack(trigger, qp.number, qp.remote, penalty=penalty, probe_id=probe_id, said=said)
         self.counters["sacks"] += 1
-        self.send_control(qp.peer, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
+        self.send_on(path or qp.peer.reverse.pick(now), qp.peer, Opcode.SACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 
     def send_nack(self, qp: QueuePair, responder: Responder, reason: int, trigger: Trigger, now: int) -> None:
         body = responder.nack(reason, trigger, qp.number, qp.remote)
@@ -78,10 +88,12 @@ class Core:
         self.counters["nacks_sent"] += 1
         self.send_control(qp.peer, Opcode.NACK, qp.remote, trigger.psn & PSN_MASK, body, now)
 
-    def send_ack(self, qp: QueuePair, responder: Responder, now: int) -> None:
+    def send_ack(self, qp: QueuePair, responder: Responder, now: int, path: Path | None = None) -> None:
+        """As `send_sack`."""
         self.counters["transport_acks"] += 1
+        path = path or qp.peer.reverse.pick(now)
         body = responder.transport_ack()
-        self.send_control(qp.peer, Opcode.TRANSPORT_ACK, qp.remote, responder.window.cack & PSN_MASK, body, now)
+        self.send_on(path, qp.peer, Opcode.TRANSPORT_ACK, qp.remote, responder.window.cack & PSN_MASK, body, now)
 
     def send_control(self, peer: Peer, opcode: Opcode, dqp: int, psn: int, body: bytes, now: int) -> None:
         """Queue a control packet, on the next of the ways back that are trusted."""

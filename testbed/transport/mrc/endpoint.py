@@ -229,7 +229,9 @@ class Endpoint:
                     core.fail(qp, "retry counter exceeded", now)
                     continue
             if requester.timer.probe_due(now):
-                self._send_reliability_probe(qp, now)
+                for _ in range(min(requester.timer.probes + 1, len(qp.peer.paths.planes))):
+                    self._send_reliability_probe(qp, now)
+                requester.timer.probed(now)
         for peer in core.peers.values():
             if peer.paths.bad or peer.paths.checking:
                 core.out.extend(core.prober.due(peer.index, peer.paths, peer.link, now, background=self.config.probes))
@@ -281,7 +283,6 @@ class Endpoint:
 
     def _send_reliability_probe(self, qp: QueuePair, now: int) -> None:
         path = qp.peer.paths.next(now)
-        qp.requester.timer.probed(now)
         if path is None:
             return
         probe_id = self._next_probe_id

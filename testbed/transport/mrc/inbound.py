@@ -237,9 +237,11 @@ class Inbound:
         peth = Peth.unpack(packet, BODY_OFFSET)
         self._core.heard(qp.peer, now)
         trigger = Trigger(responder.window.cack, ev, peth.tx_timestamp)
-        self._core.send_sack(qp, responder, trigger, now, probe_id=peth.probe_id)
+        for said in responder.window.sacks():  # who asks may have missed any of them
+            path = qp.peer.reverse.answer(ev, now)
+            self._core.send_sack(qp, responder, trigger, now, probe_id=peth.probe_id, said=said, path=path)
         if responder.messages:
-            self._core.send_ack(qp, responder, now)  # the one sent before may have been lost
+            self._core.send_ack(qp, responder, now, path)  # the one sent before may have been lost
 
     def _endpoint_request(self, packet: memoryview, _ev: int, now: int) -> None:
         peer = self._core.peers.get(bytes(packet[8:24]))

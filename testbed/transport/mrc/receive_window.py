@@ -52,6 +52,12 @@ class ReceiveWindow:
         shift = self._next_shift(span - SACK_BITS)
         return 1 + shift, self.bitmap >> shift & _SACK_MASK
 
+    def sacks(self) -> list[tuple[int, int]]:
+        """All there is to say, 64 PSNs at a time, the oldest first."""
+        bitmap = self.bitmap
+        shifts = range(0, max(bitmap.bit_length(), 1), SACK_BITS)
+        return [(1 + shift, bitmap >> shift & _SACK_MASK) for shift in shifts]
+
     def _next_shift(self, newest: int) -> int:
         turn, self._turn = self._turn, (self._turn + 1) % 3
         if turn == 1:

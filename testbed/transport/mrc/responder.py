@@ -111,12 +111,24 @@ class Responder:
         self.ack_due = False
         return Aeth(self._nak, self.messages & PSN_MASK).pack()
 
-    def sack(self, trigger: Trigger, local: int, remote: int, *, penalty: int = 0, probe_id: int | None = None) -> bytes:
-        """SETH + CC_STATE for `trigger`, or in answer to a reliability probe; `penalty` asks for a smaller window."""
+    def sack(
+        self,
+        trigger: Trigger,
+        local: int,
+        remote: int,
+        *,
+        penalty: int = 0,
+        probe_id: int | None = None,
+        said: tuple[int, int] | None = None,
+    ) -> bytes:
+        """SETH + CC_STATE for `trigger`, or in answer to a reliability probe; `penalty` asks for a smaller window.
+
+        `said`: the offset and bits to send, where it is not for the window to choose.
+        """
         self._unsacked = 0
         self.due = None
         window = self.window
-        offset, bits = window.sack()
+        offset, bits = said or window.sack()
         word = Seth.TYPE << 12 | trigger.mark << 5
         ack_offset = (trigger.psn - window.cack) & 0xFFFF
         if probe_id is not None:

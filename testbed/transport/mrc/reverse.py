@@ -18,13 +18,14 @@ OVERDUE_RTTS = 2  # both ways in the control class, behind at most a frame at ea
 class ReversePaths:
     """The choice towards one peer. `next_refresh`: when an arrival from it should next lead to `refresh`."""
 
-    __slots__ = ("_overdue_ns", "_paths", "_rtt_base_ns", "_turn", "next_refresh")
+    __slots__ = ("_back", "_overdue_ns", "_paths", "_rtt_base_ns", "_turn", "next_refresh")
 
     def __init__(self, paths: PathSet, rtt_base_ns: int) -> None:
         self._paths = paths
         self._rtt_base_ns = rtt_base_ns
         self._overdue_ns = OVERDUE_RTTS * rtt_base_ns
         self._turn = 0
+        self._back = False
         self.next_refresh = 0
 
     def pick(self, now: int) -> Path:
@@ -53,6 +54,15 @@ class ReversePaths:
         # A whole round has led back to where it began, so the next turn must begin one further.
         self._turn = self._turn + 1 if self._turn + 1 < count else 0
         return self.on(second or third or last or planes[self._turn])
+
+    def answer(self, ev: int, now: int) -> Path:
+        """The path of an answer to one who asks because it hears nothing: by turns on `ev`, the way it came, and `pick`'s.
+
+        What kills most of the paths at once takes the trusted ones of all planes too, and mostly both ways of a link.
+        """
+        self._back = not self._back
+        came = self._paths.by_ev.get(ev) if self._back else None
+        return came if came is not None and came.home.open and came.state in USABLE else self.pick(now)
 
     def on(self, plane: Plane) -> Path:
         """The path to take in `plane`: the confirmed one, else any that is not known to be bad."""

@@ -51,10 +51,20 @@ class RetransmissionTimer:
     """Silence is first met with reliability probes, then, several unanswered ones later, with a retransmission.
 
     Probe 1.25 base RTTs after an acknowledgement was asked for in vain, or after 1.5 base RTTs without progress; then each base
-    RTT. The timeout stays at its first value `linear` times, then doubles.
+    RTT. `probes` times in a row nothing has come of it. The timeout stays at its first value `linear` times, then doubles.
     """
 
-    __slots__ = ("_asked_at", "_limits", "_probe_after", "_probe_at", "_rtt_base_ns", "_since", "_timeout", "timeouts")
+    __slots__ = (
+        "_asked_at",
+        "_limits",
+        "_probe_after",
+        "_probe_at",
+        "_rtt_base_ns",
+        "_since",
+        "_timeout",
+        "probes",
+        "timeouts",
+    )
 
     def __init__(self, rtt_base_ns: int, limits: QpLimits) -> None:
         self._limits = limits
@@ -65,6 +75,7 @@ class RetransmissionTimer:
         self._probe_at = 0
         self._asked_at: int | None = None
         self.timeouts = 0  # in a row
+        self.probes = 0  # in a row, without progress
 
     def restart(self, sent: int) -> None:
         """The first packet after silence has been sent."""
@@ -73,6 +84,7 @@ class RetransmissionTimer:
 
     def progress(self, now: int) -> None:
         self.timeouts = 0
+        self.probes = 0
         self.restart(now)
 
     def asked(self, sent: int) -> None:
@@ -94,6 +106,7 @@ class RetransmissionTimer:
     def probed(self, now: int) -> None:
         self._probe_at = now + self._rtt_base_ns
         self._asked_at = None
+        self.probes += 1
 
     def _next_probe(self) -> int:
         return self._probe_at if self._asked_at is None else min(self._probe_at, self._asked_at)

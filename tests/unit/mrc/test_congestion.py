@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from testbed.transport.common.events import Fate
-from tests.support.loads import RTT, Incast, ManyDeadLinks, Permutation, TwoFlows, clos
+from tests.support.loads import RTT, Incast, ManyDeadLinks, Permutation, TwoFlows, UplinksRemoved, clos
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -112,3 +112,11 @@ def test_half_of_256_paths_may_die_at_once(seed: int) -> None:
     load.goodput(20)
     assert min(load.goodput(10)) >= 0.95
     assert load.clos.ends[0].statistics()["timeouts"] == 0
+
+
+@pytest.mark.parametrize(("bdp_frames", "seed"), [(96, 1), (96, 5), (188, 1), (188, 3)])
+def test_three_of_four_paths_may_die_at_once_and_with_them_every_trusted_way_back(bdp_frames: float, seed: int) -> None:
+    load = UplinksRemoved(bdp_frames, seed)
+    load.goodput(36)
+    assert load.goodput(12) >= 0.95
+    assert load.clos.ends[0].statistics()["evs_retired"] == 12
