@@ -107,10 +107,7 @@ def _group(suite: Suite, verdict: Verdict, plan: Mapping[str, Any], outcome: Map
     """The worst of the comparison and its members is its status."""
     claim, here = claim_and_setup(plan.get("description", ""))
     members = tuple(_ran(suite, verdict, name) for name in suite.members if name.startswith(plan["prefix"]))
-    lines = [
-        Line(one["text"], _sides(one), one["passed"])
-        for one in outcome["expectations"]
-    ]
+    lines = [Line(one["text"], _sides(one), one["passed"]) for one in outcome["expectations"]]
     for ran in members:
         short = ran.name.removeprefix(plan["prefix"])
         own = (line for line in _expected(suite.of(ran.name)) if not line.holds)

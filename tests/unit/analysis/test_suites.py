@@ -119,6 +119,10 @@ def test_a_claim_is_also_told_for_each_seed(tmp_path: Path) -> None:
     verdict = suites.judge(suite)
     (claim,) = verdict.summary["comparisons"][0]["expectations"]
     assert claim["passed"]
-    assert [(one["seed"], one["passed"], one["bound"]) for one in claim["seeds"]] == [(1, True, 80), (2, False, 120), (3, True, 70)]
+    assert [(one["seed"], one["passed"], one["bound"]) for one in claim["seeds"]] == [
+        (1, True, 80),
+        (2, False, 120),
+        (3, True, 70),
+    ]
     (line,) = rows.rows(suite, verdict)[-1].lines
     assert line.measured == "100 against 80; true of 2 of 3 seeds"
