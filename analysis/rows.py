@@ -134,7 +134,7 @@ def _worst(statuses: Sequence[str]) -> str:
     if NOT_RUN in statuses and "interrupted" not in statuses:
         return NOT_RUN
     order = [STATUS[status] for status in PRECEDENCE]
-    return min(statuses, key=order.index, default=STATUS[ExitStatus.PASSED])
+    return min((word for word in statuses if word != NOT_RUN), key=order.index, default=STATUS[ExitStatus.PASSED])
 
 
 def _expected(attempts: Sequence[Attempt]) -> Iterator[Line]:

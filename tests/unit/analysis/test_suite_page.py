@@ -173,3 +173,15 @@ def test_the_command_writes_it(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}\n", "")
     assert out.read_text().startswith("# What reproduces\n")
+
+
+def test_a_suite_interrupted_within_a_comparison_has_its_page(tmp_path: Path) -> None:
+    made = folder(tmp_path / "suite")
+    journal = [json.loads(text) for text in (made / "runs.jsonl").read_text().splitlines()]
+    kept = [entry for entry in journal if entry["member"] != "fig20/rc"]
+    for entry in kept:
+        if entry["member"] == "fig20/mrc":
+            entry |= {"status": 130, "path": ""}
+    (made / "runs.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in kept))
+    assert suites.write(made, complete=False).exit_status == 130
+    assert made_rows(made)["fig20"].status == "interrupted"
