@@ -131,10 +131,11 @@ def _spoken_of(text: str) -> list[str]:
 
 
 def _worst(statuses: Sequence[str]) -> str:
-    if NOT_RUN in statuses and "interrupted" not in statuses:
-        return NOT_RUN
+    """A member that was not run outweighs what an invalid one does not (`Suite.status`)."""
     order = [STATUS[status] for status in PRECEDENCE]
-    return min((word for word in statuses if word != NOT_RUN), key=order.index, default=STATUS[ExitStatus.PASSED])
+    worst = min((word for word in statuses if word != NOT_RUN), key=order.index, default=STATUS[ExitStatus.PASSED])
+    least = order.index(STATUS[ExitStatus.INVALID])
+    return NOT_RUN if NOT_RUN in statuses and order.index(worst) >= least else worst
 
 
 def _expected(attempts: Sequence[Attempt]) -> Iterator[Line]:

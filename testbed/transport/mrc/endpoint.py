@@ -32,7 +32,7 @@ from testbed.transport.mrc.trace import Kind
 from testbed.transport.mrc.windows import CONTROLLERS
 
 _FIRST_QP = 16
-_PROBES_REMEMBERED = 64
+_PROBES_REMEMBERED = 256
 
 
 class Endpoint:
@@ -229,9 +229,7 @@ class Endpoint:
                     core.fail(qp, "retry counter exceeded", now)
                     continue
             if requester.timer.probe_due(now):
-                for _ in range(min(requester.timer.probes + 1, len(qp.peer.paths.planes))):
-                    self._send_reliability_probe(qp, now)
-                requester.timer.probed(now)
+                self._ask(qp, now)
         for peer in core.peers.values():
             if peer.paths.bad or peer.paths.checking:
                 core.out.extend(core.prober.due(peer.index, peer.paths, peer.link, now, background=self.config.probes))
@@ -280,6 +278,13 @@ class Endpoint:
             if responder.ack_due:
                 core.send_ack(qp, responder, now)
         core.owing.clear()
+
+    def _ask(self, qp: QueuePair, now: int) -> None:
+        """A round of reliability probes: one more each time, up to one for each plane in use; then one again, for who is gone."""
+        rounds, most = qp.requester.timer.probes, sum(plane.open for plane in qp.peer.paths.planes)
+        for _ in range(rounds + 1 if rounds < most else 1):
+            self._send_reliability_probe(qp, now)
+        qp.requester.timer.probed(now)
 
     def _send_reliability_probe(self, qp: QueuePair, now: int) -> None:
         path = qp.peer.paths.next(now)

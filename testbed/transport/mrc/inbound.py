@@ -35,6 +35,7 @@ _SHORTEST = BODY_OFFSET + 4
 _WORD = struct.Struct(">I")
 _DATA = struct.Struct(">BBHIIHHHHQII")  # BTH, METH, TSETH, RETH
 _ID_MASK = 0xFFFF  # of endpoint messages, in the BTH's PSN
+SACKS_AT_ONCE = 16  # in answer to one probe: 1,024 PSNs, which is `mpr`'s usual
 _AT_ONCE = packets.ACK_REQUEST | packets.RETRANSMISSION
 
 Handler = Callable[[memoryview, int, int], None]
@@ -166,7 +167,7 @@ class Inbound:
         if cack >= requester.next_psn:
             core.counters["dropped_bad_sack"] += 1
             return
-        probe = qp.probe_ids.pop(seth.ack_psn_offset, None) if seth.probe_reply else None
+        probe = qp.probe_ids.get(seth.ack_psn_offset) if seth.probe_reply else None  # several SACKs may answer one
         if probe is not None and core.decision is not None:
             core.decision(now, Kind.PROBE_ANSWERED, qp.number, seth.ack_psn_offset, probe[1].ev, 0)
         ack_psn = None if seth.probe_reply else cack + seth.ack_psn_offset
@@ -237,11 +238,12 @@ class Inbound:
         peth = Peth.unpack(packet, BODY_OFFSET)
         self._core.heard(qp.peer, now)
         trigger = Trigger(responder.window.cack, ev, peth.tx_timestamp)
-        for said in responder.window.sacks():  # who asks may have missed any of them
-            path = qp.peer.reverse.answer(ev, now)
+        reverse = qp.peer.reverse
+        path = reverse.answer(ev, now)
+        for said in responder.window.sacks()[:SACKS_AT_ONCE]:  # who asks may have missed any of them
             self._core.send_sack(qp, responder, trigger, now, probe_id=peth.probe_id, said=said, path=path)
         if responder.messages:
-            self._core.send_ack(qp, responder, now, path)  # the one sent before may have been lost
+            self._core.send_ack(qp, responder, now, reverse.answer(ev, now))  # the one sent before may have been lost
 
     def _endpoint_request(self, packet: memoryview, _ev: int, now: int) -> None:
         peer = self._core.peers.get(bytes(packet[8:24]))

@@ -55,17 +55,19 @@ class ReceiveWindow:
     def sacks(self) -> list[tuple[int, int]]:
         """All there is to say, 64 PSNs at a time, the oldest first."""
         bitmap = self.bitmap
-        shifts = range(0, max(bitmap.bit_length(), 1), SACK_BITS)
+        shifts = range(0, bitmap.bit_length() + 1, SACK_BITS)  # and the hole behind the newest
         return [(1 + shift, bitmap >> shift & _SACK_MASK) for shift in shifts]
 
     def _next_shift(self, newest: int) -> int:
-        turn, self._turn = self._turn, (self._turn + 1) % 3
-        if turn == 1:
+        """Each round begins one kind later than the one before, or each kind would keep to one of as many planes."""
+        kinds = 3 if newest > SACK_BITS else 2
+        turn, self._turn = self._turn, self._turn + 1
+        kind = (turn + turn // kinds) % kinds
+        if kind == 0:
+            return newest
+        if kind == 1:
             return 0
-        if turn == 2 and newest > SACK_BITS:
-            self._middle += SACK_BITS
-            if self._middle >= newest:
-                self._middle = SACK_BITS
-            return self._middle
-        self._turn = 1
-        return newest
+        self._middle += SACK_BITS
+        if self._middle >= newest:
+            self._middle = SACK_BITS
+        return self._middle

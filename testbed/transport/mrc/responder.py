@@ -125,8 +125,9 @@ class Responder:
 
         `said`: the offset and bits to send, where it is not for the window to choose.
         """
-        self._unsacked = 0
-        self.due = None
+        if probe_id is None:  # an answer to a probe names no arrival: it does not stand for the SACK that one is owed
+            self._unsacked = 0
+            self.due = None
         window = self.window
         offset, bits = said or window.sack()
         word = Seth.TYPE << 12 | trigger.mark << 5

@@ -75,7 +75,7 @@ class RetransmissionTimer:
         self._probe_at = 0
         self._asked_at: int | None = None
         self.timeouts = 0  # in a row
-        self.probes = 0  # in a row, without progress
+        self.probes = 0  # times in a row, without progress
 
     def restart(self, sent: int) -> None:
         """The first packet after silence has been sent."""

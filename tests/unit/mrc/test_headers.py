@@ -210,8 +210,11 @@ def test_the_sack_on_the_wire_says_what_arrived(first: int, offsets: set[int], m
         spoken_of.update(covered)
     assert spoken_of >= set(range(cack + 1, first + max(offsets, default=0) + 1)), "no hole is never spoken of"
     assert state.received_bytes == len(offsets)
-    whole = {cack + offset + bit for offset, bits in responder.window.sacks() for bit in range(64) if bits >> bit & 1}
+    answers = responder.window.sacks()
+    whole = {cack + offset + bit for offset, bits in answers for bit in range(64) if bits >> bit & 1}
     assert whole == {first + offset for offset in offsets if first + offset > cack}, "a probe's answers say it all"
+    covered_whole = {cack + offset + bit for offset, _ in answers for bit in range(64)}
+    assert covered_whole >= set(range(cack + 1, first + max(offsets, default=0) + 2)), "holes too"
 
 
 @given(reference=st.integers(0, 1 << 40), distance=st.integers(-(1 << 23), (1 << 23) - 1))
