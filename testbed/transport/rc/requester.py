@@ -231,6 +231,7 @@ class Requester:
         if limits.exponential != EXPONENTIAL_FOREVER and self._in_a_row > limits.linear + limits.exponential:
             return False
         self._rewind(self._acked, now, LossReason.RTO)
+        self.congested(now)  # where all of a QP's packets are dropped no CNP can come, and its rate would stay
         return True
 
     def flush(self) -> None:
