@@ -280,7 +280,7 @@ class Endpoint:
         core.owing.clear()
 
     def _ask(self, qp: QueuePair, now: int) -> None:
-        """A round of reliability probes: one more each time, up to one for each plane in use; then one again, for who is gone."""
+        """A round of reliability probes: one more each time, up to one for each plane in use; then one again."""
         rounds, most = qp.requester.timer.probes, sum(plane.open for plane in qp.peer.paths.planes)
         for _ in range(rounds + 1 if rounds < most else 1):
             self._send_reliability_probe(qp, now)

@@ -137,6 +137,19 @@ def test_a_lost_tail_waits_for_the_timer() -> None:
     assert {row[8] for row in pair.log[0].packets if row[7] == Fate.LOST} == {LossReason.RTO}
 
 
+def test_a_timeout_cuts_the_rate_where_no_cnp_can_come() -> None:
+    """All is dropped, so nothing is marked: without the cut the QP would go on at line rate."""
+    pair = Pair()
+    cc = pair.pairs[0][0].requester.dcqcn
+    assert cc is not None
+    line = cc.rate
+    pair.rule = lambda source, packet, now: Verdict() if is_data(packet) else Verdict(pair.delay_ns)
+    pair.write(0, noise(4 * PAYLOAD), wr_id=1)
+    pair.run(5000 * MS, lambda: pair.ends[0].statistics()["timeouts"] == 2)
+    assert cc.cuts == 2
+    assert cc.rate < 0.6 * line
+
+
 def test_acknowledgements_are_coalesced_and_asked_for_once_a_round_trip() -> None:
     pair = Pair(cc="none", ack_bytes=8 * PAYLOAD)
     pair.write(0, noise(64 * PAYLOAD), wr_id=1)
