@@ -40,6 +40,9 @@ def stormy() -> Pair:
     pair.write(0, data, wr_id=0)
     pair.write(1, data, wr_id=0)
     pair.run(50 * MS)
+    pair.rule = lambda packet: Verdict(None)  # silence, which is probed
+    pair.run(100 * MS)
+    pair.rule = rule
     pair.port(0, 3, up=False)
     pair.run(100 * MS)
     pair.port(0, 3, up=True)
