@@ -176,3 +176,15 @@ def test_a_denied_path_carries_no_control_packet_even_where_no_other_is_trusted(
     pair.port(1, 1, up=True)
     stream.run(20)
     assert {packet.ev for packet in stream.control} == {left}
+
+
+def test_who_hears_nothing_is_answered_by_turns_the_way_the_question_came() -> None:
+    """Never on a denied path, nor on one that is not known here: then it is the turn's, as for any control packet."""
+    stream = Stream()
+    end, now = stream.pair.ends[1], stream.pair.now
+    (peer,) = end._core.peers.values()
+    ev = 2 << 16 | 3
+    assert [peer.reverse.answer(ev, now).ev == ev for _ in range(6)].count(True) >= 3
+    assert ev not in {peer.reverse.answer(9 << 16, now).ev for _ in range(8)}
+    end.deny(0, ev, now)
+    assert ev not in {peer.reverse.answer(ev, now).ev for _ in range(8)}
