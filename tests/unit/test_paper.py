@@ -15,7 +15,7 @@ FOLDER = ROOT / "scenarios" / "paper"
 PAPER = suite.load_suite(ROOT / "scenarios" / "paper.yaml", ROOT)
 GROUPED = {member.name: one for one in PAPER.comparisons for member in PAPER.members if member.name.startswith(one.prefix)}
 MINUTES = 50
-OVERHEAD_S = 20  # bring-up, verification, drain, tables, figures, verdict: 11 on average over 61 runs on two cores, median 7
+OVERHEAD_S = 14  # bring-up, verification, drain, tables, figures, verdict: 9.4 and 11 on average over two suites on two cores
 CORES = 2
 
 
@@ -61,7 +61,7 @@ def test_no_member_asks_for_more_than_the_quickstart_does() -> None:
 def test_the_whole_fits_the_time() -> None:
     seconds = sum(one.repeat * (one.scenario.measure.duration_ns / 1e9 + OVERHEAD_S) for one in PAPER.members)
     assert seconds <= MINUTES * 60
-    assert all(one.scenario.measure.duration_ns <= 30e9 for one in PAPER.members)
+    assert all(one.scenario.measure.duration_ns <= 48e9 for one in PAPER.members)
 
 
 def test_no_file_is_left_out() -> None:
