@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from analysis import suites
-from analysis.rows import Line, Row, rows
+from analysis.rows import Line, Row, rows, what_and_why
 from testbed.errors import Problem, ScenarioError
 
 COMMAND = "python -m analysis paper"
@@ -40,9 +40,7 @@ def markdown(folder: Path, scenarios: Path, causes: Mapping[str, str], link: str
     found += _missing(every, causes)
     if suite.plan.get("not_emulated"):
         found += ["", "## What cannot be emulated", ""]
-        found += [
-            f"- **{what}.** {reason}" for what, _, reason in (text.partition(": ") for text in suite.plan["not_emulated"])
-        ]
+        found += [f"- **{what}.** {reason}" for what, reason in map(what_and_why, suite.plan["not_emulated"])]
     return "\n".join(found) + "\n"
 
 

@@ -18,6 +18,7 @@ from testbed.model import claims
 ALWAYS = ("messages_corrupt == 0", "messages_incomplete == 0")  # DESIGN 4.2; worth a line only where they fail
 WORDS = {"passed": "reproduces", "failed": "does not reproduce", NOT_RUN: NOT_RUN}
 INVALID = "no valid result"
+_NOT_EMULATED = re.compile(r"(?P<what>(?:[^:(]|\([^)]*\))*): (?P<why>.*)")  # a colon in brackets belongs to what they explain
 _CLAIM = re.compile(r"(?:Claim: )?(?P<claim>.*?)(?: (?P<here>Here .*))?")
 
 
@@ -86,6 +87,12 @@ def claim_and_setup(text: str) -> tuple[str, str]:
     parts = _CLAIM.fullmatch(" ".join(text.split()))
     assert parts is not None  # everything in it may be absent
     return parts["claim"][:1].upper() + parts["claim"][1:], parts["here"] or ""
+
+
+def what_and_why(text: str) -> tuple[str, str]:
+    """An entry of `not_emulated`: what is not, and the reason as a sentence; one without a colon is all `what`."""
+    parts = _NOT_EMULATED.fullmatch(text)
+    return (parts["what"], parts["why"][:1].upper() + parts["why"][1:]) if parts else (text, "")
 
 
 def number(value: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis import pages
 from analysis.judge import write_atomically
-from analysis.rows import Row, figure, rows
+from analysis.rows import Row, figure, rows, what_and_why
 from analysis.suites import Suite, Verdict, commit
 
 NAME = "report.html"
@@ -36,7 +36,7 @@ def render(suite: Suite, verdict: Verdict, every: Sequence[Row]) -> str:
         provenance=provenance(plan, commit(suite)),
         rows=[(row, _image(suite, row)) for row in every],
         counts=_counts(every),
-        not_emulated=[text.partition(": ") for text in plan.get("not_emulated", [])],
+        not_emulated=[what_and_why(text) for text in plan.get("not_emulated", [])],
     )
 
 

@@ -146,7 +146,7 @@ def test_the_page_has_every_row_its_figure_and_what_cannot_be_emulated(tmp_path:
     assert len(page.images) == 1  # made-up runs have no figures of their own; the comparison's bars are drawn
     assert page.images[0].startswith("data:image/png;base64,")
     assert (place / "figures" / "fig20.csv").is_file()
-    assert "<b>PFC.</b> ports here do not pause one another." in text
+    assert "<b>PFC.</b> Ports here do not pause one another." in text
     assert "2 reproduces, 1 does not reproduce, 1 no valid result, 1 not run" in text
     assert "the machine | was busy" in text
     assert f"  page: {place / 'report.html'}" in suites.lines(verdict)
@@ -185,3 +185,15 @@ def test_a_suite_interrupted_within_a_comparison_has_its_page(tmp_path: Path) ->
     (made / "runs.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in kept))
     assert suites.write(made, complete=False).exit_status == 130
     assert made_rows(made)["fig20"].status == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("PFC: ports do not pause.", ("PFC", "Ports do not pause.")),
+        ("Latency (section 5: 5 us): a process: slow.", ("Latency (section 5: 5 us)", "A process: slow.")),
+        ("Nothing else", ("Nothing else", "")),
+    ],
+)
+def test_what_is_not_emulated_ends_at_the_first_colon_outside_brackets(text: str, found: tuple[str, str]) -> None:
+    assert rows.what_and_why(text) == found
